@@ -1,0 +1,156 @@
+"""What a session tells the world. The tag of an event is its name on the wire (`pi/<tag>`).
+
+Fields are snake_case here and camelCase outside, by one rename. Field values that are entries, results or
+states are the JSON objects of the protocol.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from pi_ls.core.jsonvalues import Json
+
+CompactionReason = Literal["manual", "threshold", "overflow"]
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="event"):
+    """Base of all events."""
+
+
+class CompactionStart(Event, frozen=True, kw_only=True, tag="compaction_start"):
+    """A compaction has begun; a `CompactionEnd` with the same reason always follows."""
+
+    reason: CompactionReason
+
+
+class CompactionEnd(Event, frozen=True, kw_only=True, tag="compaction_end"):
+    """A compaction has ended: with a result, aborted, or with a sentence that says what failed."""
+
+    reason: CompactionReason
+    aborted: bool
+    will_retry: bool
+    result: Json | msgspec.UnsetType = msgspec.UNSET
+    error_message: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class SessionCompactFailed(Event, frozen=True, kw_only=True, tag="session_compact_failed"):
+    """A compaction failed or was aborted; `will_retry`: the answer would have been asked for again."""
+
+    reason: CompactionReason
+    aborted: bool
+    will_retry: bool
+    from_extension: bool
+    error_message: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class ContextUsage(Event, frozen=True, kw_only=True, tag="context_usage"):
+    """How full the context is. All fields absent where there is no model or no usable window.
+
+    `tokens` and `percent` are None after a compaction until the next answer; `percent` may pass 100.
+    """
+
+    tokens: float | msgspec.UnsetType | None = msgspec.UNSET
+    context_window: int | msgspec.UnsetType = msgspec.UNSET
+    percent: float | msgspec.UnsetType | None = msgspec.UNSET
+    estimated_tokens: float | msgspec.UnsetType = msgspec.UNSET
+    source: Literal["measured", "measured+estimate", "estimate"] | msgspec.UnsetType = msgspec.UNSET
+    threshold_tokens: int | msgspec.UnsetType = msgspec.UNSET
+    auto_compaction_enabled: bool | msgspec.UnsetType = msgspec.UNSET
+    auto_compaction_paused: bool | msgspec.UnsetType = msgspec.UNSET
+    cost: float | msgspec.UnsetType = msgspec.UNSET
+
+
+class SessionOpened(Event, frozen=True, kw_only=True, tag="session_opened"):
+    """A session was opened or became current; `state` is the protocol's session state."""
+
+    state: Json
+
+
+class SessionClosed(Event, frozen=True, kw_only=True, tag="session_closed"):
+    """A session was closed; `state` is the last one."""
+
+    state: Json
+
+
+class SessionInfoChanged(Event, frozen=True, kw_only=True, tag="session_info_changed"):
+    """The session has another name (None: none)."""
+
+    name: str | None
+
+
+class SessionTreeMoved(Event, frozen=True, kw_only=True, tag="session_tree"):
+    """The leaf moved by navigation or by undoing a compaction."""
+
+    new_leaf_id: str | None
+    old_leaf_id: str | None
+    summary_entry: Json | msgspec.UnsetType = msgspec.UNSET
+    from_extension: bool | msgspec.UnsetType = msgspec.UNSET
+
+
+class EntryAppended(Event, frozen=True, kw_only=True, tag="entry_appended"):
+    """An entry was added; `foreign` where another program wrote it."""
+
+    entry: Json
+    leaf_id: str | None
+    foreign: bool
+
+
+class SessionReloaded(Event, frozen=True, kw_only=True, tag="session_reloaded"):
+    """The file was written anew."""
+
+    reason: Literal["rewritten", "pruned", "migrated"]
+
+
+class SessionProblem(Event, frozen=True, kw_only=True, tag="session_problem"):
+    """Something about the session's file or settings a person may want to know; told once each."""
+
+    file: str
+    kind: str
+    message: str
+    line: int | msgspec.UnsetType = msgspec.UNSET
+    entry_id: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class SettingsProblem(Event, frozen=True, kw_only=True, tag="settings_problem"):
+    """A setting, or a whole file of them, that cannot be used."""
+
+    file: str
+    key: str
+    message: str
+    line: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class SummarizationRetryScheduled(Event, frozen=True, kw_only=True, tag="summarization_retry_scheduled"):
+    """A summary request failed in passing and will be sent again after `delay_ms` milliseconds."""
+
+    attempt: int
+    max_attempts: int
+    delay_ms: int
+    error_message: str
+
+
+class ModelChanged(Event, frozen=True, kw_only=True, tag="model_changed"):
+    """The session uses another model from here on (None: none)."""
+
+    provider: str | None
+    model_id: str | None
+
+
+class ThinkingLevelChanged(Event, frozen=True, kw_only=True, tag="thinking_level_changed"):
+    """The session uses another thinking level from here on."""
+
+    level: str
+
+
+def name_of(event: Event) -> str:
+    """The event's name, which is also the end of its notification's method."""
+    return str(type(event).__struct_config__.tag)
+
+
+def params_of(event: Event) -> Json:
+    """The event's fields as the JSON object that goes out (a session's state as the object itself)."""
+    params: Json = msgspec.to_builtins(event)
+    del params["event"]
+    return params["state"] if isinstance(event, SessionOpened | SessionClosed) else params
