@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -275,7 +274,7 @@ def _replace(path: Path, data: bytes) -> None:
     if old is not None and not os.access(target, os.W_OK):
         raise PermissionError("the file may not be written")
     make_private_folder(target.parent)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:

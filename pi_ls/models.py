@@ -15,11 +15,10 @@ import math
 import os
 import re
 import signal
-import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -27,7 +26,10 @@ import msgspec
 from pi_ls.configfile import ConfigFile
 from pi_ls.core.errors import NoCredentials, NoModel
 from pi_ls.core.events import SettingsProblem
-from pi_ls.core.jsonvalues import Json, is_array, is_object, optional_string
+from pi_ls.core.jsonvalues import Json, is_array, is_count, is_object, optional_string
+
+if TYPE_CHECKING:
+    import subprocess
 
 MODELS_FILE = "models.json"
 AUTH_FILE = "auth.json"
@@ -106,6 +108,8 @@ class Provider(NamedTuple):
     """Only where litellm has another default, or none."""
     local: bool = False
     """Served by this machine, without a key."""
+    tabled: bool = True
+    """Whether the table's rows under the prefix are this provider's models."""
     bare: tuple[str, ...] = ()
     """`litellm_provider` of the rows of the table whose names have no prefix."""
     ambient: tuple[tuple[str, ...], ...] = ()
@@ -171,7 +175,11 @@ PROVIDERS: dict[str, Provider] = {
         preferred=("MiniMax-M3", "MiniMax-M2.5"),
     ),
     "kimi-coding": Provider(
-        "anthropic", ("KIMI_API_KEY",), "anthropic-messages", base_url="https://api.kimi.com/coding"
+        "anthropic",
+        ("KIMI_API_KEY",),
+        "anthropic-messages",
+        base_url="https://api.kimi.com/coding",
+        tabled=False,
     ),
     "openrouter": Provider("openrouter", ("OPENROUTER_API_KEY",), preferred=("openrouter/auto",)),
     "vercel-ai-gateway": Provider("vercel_ai_gateway", ("VERCEL_AI_GATEWAY_API_KEY", "AI_GATEWAY_API_KEY")),
@@ -181,11 +189,13 @@ PROVIDERS: dict[str, Provider] = {
     "nvidia": Provider("nvidia_nim", ("NVIDIA_NIM_API_KEY", "NVIDIA_API_KEY")),
     "baseten": Provider("baseten", ("BASETEN_API_KEY",)),
     "xiaomi": Provider("xiaomi_mimo", ("XIAOMI_MIMO_API_KEY", "XIAOMI_API_KEY")),
-    "opencode": Provider("openai", ("OPENCODE_API_KEY",), base_url="https://opencode.ai/zen/v1"),
+    "opencode": Provider(
+        "openai", ("OPENCODE_API_KEY",), base_url="https://opencode.ai/zen/v1", tabled=False
+    ),
     # What a local server holds is decided when it is started, so the table says nothing about these.
-    "ollama": Provider("ollama_chat", base_url="http://localhost:11434", local=True),
-    "lmstudio": Provider("openai", base_url="http://localhost:1234/v1", local=True),
-    "llama.cpp": Provider("openai", base_url="http://localhost:8080/v1", local=True),
+    "ollama": Provider("ollama_chat", base_url="http://localhost:11434", local=True, tabled=False),
+    "lmstudio": Provider("openai", base_url="http://localhost:1234/v1", local=True, tabled=False),
+    "llama.cpp": Provider("openai", base_url="http://localhost:8080/v1", local=True, tabled=False),
 }
 """pi's provider ids. In the order in which they are tried where no model is named."""
 
@@ -402,10 +412,10 @@ def _provider_entry(values: Json, provider: str) -> Json:
 
 
 def _models(entry: Json) -> Iterator[Json]:
+    """The usable models of a provider's entry; of two with one id the later counts, as in pi."""
     models = entry.get("models")
-    for model in models if is_array(models) else ():
-        if is_object(model) and isinstance(model.get("id"), str):
-            yield model
+    usable = (model for model in (models if is_array(models) else ()) if is_object(model))
+    yield from {model["id"]: model for model in usable if isinstance(model.get("id"), str)}.values()
 
 
 def _headers(entry: Json) -> dict[str, str]:
@@ -415,7 +425,7 @@ def _headers(entry: Json) -> dict[str, str]:
 
 def _row(provider: str, model_id: str) -> _Row | None:
     known = PROVIDERS.get(provider)
-    if known is None or known.local or _shares_prefix(provider):
+    if known is None or not known.tabled:
         return None
     table = _litellm_table()
     row = table.get(f"{known.prefix}/{model_id}")
@@ -428,7 +438,7 @@ def _row(provider: str, model_id: str) -> _Row | None:
 
 def _rows(provider: str) -> Iterator[tuple[str, _Row]]:
     known = PROVIDERS[provider]
-    if known.local or _shares_prefix(provider):
+    if not known.tabled:
         return
     seen: set[str] = set()
     for key, row in _litellm_table().items():
@@ -439,11 +449,6 @@ def _rows(provider: str) -> Iterator[tuple[str, _Row]]:
         if model_id not in seen:
             seen.add(model_id)
             yield model_id, row
-
-
-def _shares_prefix(provider: str) -> bool:
-    """Whether the table's rows under the provider's prefix are another company's models."""
-    return provider in ("kimi-coding", "opencode")
 
 
 def usable_count(value: Any) -> int | None:
@@ -463,12 +468,11 @@ def _cost(value: Any) -> ModelCost | None:
     if not is_object(value):
         return None
 
-    def price(name: str) -> float:
-        one = value.get(name)
-        valid = isinstance(one, int | float) and not isinstance(one, bool) and 0 <= one < math.inf
-        return one if valid else 0
-
-    return ModelCost(price("input"), price("output"), price("cacheRead"), price("cacheWrite"))
+    rates: list[float] = [
+        rate if is_count(rate) else 0
+        for rate in (value.get(name, 0) for name in ("input", "output", "cacheRead", "cacheWrite"))
+    ]
+    return ModelCost(*rates)
 
 
 def is_loopback(url: str) -> bool:
@@ -624,7 +628,7 @@ class Credentials:
         elif stored is not None and not any(str(self._auth.path) in reason for reason in reasons):
             reasons.append(f'{self._auth.path} has no {{"type": "api_key", "key": …}} for it')
         reasons += [one.problem.message.rstrip(".") for one in (self._auth, self._models) if one.problem]
-        names = [*(known.variables if known else ()), *(" and ".join(one) for one in known.ambient if known)]
+        names = [*known.variables, *(" and ".join(one) for one in known.ambient)] if known else []
         if names:
             todo = f"set {names[0]}, or add {provider} to {self._auth.path}"
         elif known is None and not _provider_entry(self._models.values, provider):
@@ -655,6 +659,8 @@ def _output_of(command: str) -> str:
 
 
 def _run(command: str) -> str:
+    import subprocess  # rarely needed, and a noticeable part of what importing this module would cost
+
     try:
         process = subprocess.Popen(
             command,
