@@ -9,6 +9,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,20 +42,25 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _serve(arguments: argparse.Namespace) -> int:
+    if arguments.tcp is not None:
+        from pi_ls.server import serve_tcp
+
+        return serve_tcp(arguments.tcp)
     from pi_ls.stdio import take_stdio
 
-    streams = None if arguments.tcp else take_stdio()
+    streams = take_stdio()  # before anything else is imported that might print
     from pi_ls.server import serve
 
-    return serve(streams, arguments.tcp)
+    return serve(*streams)
 
 
 def _speak(arguments: argparse.Namespace) -> int:
     from pi_ls.core.errors import PiError
     from pi_ls.terminal import Terminal
 
-    sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # pyright: ignore[reportAttributeAccessIssue]
-    sys.stderr.reconfigure(encoding="utf-8", errors="replace")  # pyright: ignore[reportAttributeAccessIssue]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="replace")
     terminal = Terminal(sys.stdout)
     try:
         code = _run(arguments, terminal)
@@ -86,7 +92,7 @@ def _run(arguments: argparse.Namespace, terminal: Terminal) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="pi-ls",
-        description="A language server for pi agent sessions. Without a command it serves an editor over stdio.",
+        description="A language server for pi agent sessions. Without a command it serves an editor.",
     )
     parser.add_argument("--version", action="version", version=f"pi-ls {__version__}")
     way = parser.add_mutually_exclusive_group()
@@ -98,42 +104,29 @@ def _parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", metavar="command", title="commands")
 
-    demo = "a real client and server over a bundled session: meter, compaction, tree, branch summary"
-    commands.add_parser("demo", help=demo, description=demo)
-    _looks_at_files(
-        commands, "check", "what is broken in session files, with line numbers; exits 1 if anything is"
-    )
-    tree = _looks_at_a_file(commands, "tree", "the tree of a session, with tokens and labels")
+    def add(name: str, what: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=what, description=what[0].upper() + what[1:] + ".")
+
+    add("demo", "a real client and server over a bundled session: meter, compaction, tree, branch summary")
+    check = add("check", "what is broken in session files, with line numbers; exits 1 if anything is")
+    check.add_argument("files", metavar="FILE", type=Path, nargs="+")
+    tree = add("tree", "the tree of a session, with tokens and labels")
+    tree.add_argument("file", metavar="FILE", type=Path)
     tree.add_argument(
         "--filter",
         choices=("default", "no-tools", "user-only", "labeled-only", "all"),
         default="default",
         help="which entries to show (default: all that are part of the conversation)",
     )
-    _looks_at_a_file(commands, "usage", "how full a session's context is, and what the whole file has cost")
-    inspect = _looks_at_a_file(
-        commands, "inspect", "what a model would see of a session: path, model, messages"
-    )
+    usage = add("usage", "how full a session's context is, and what the whole file has used")
+    usage.add_argument("file", metavar="FILE", type=Path)
+    inspect = add("inspect", "what a model would see of a session: path, model, messages")
+    inspect.add_argument("file", metavar="FILE", type=Path)
     inspect.add_argument(
         "--leaf", metavar="ID", help="the entry to look from (default: the session's own leaf)"
     )
-    return parser
-
-
-def _looks_at_files(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str
-) -> None:
-    parser = commands.add_parser(name, help=what, description=what.capitalize() + ".")
-    parser.add_argument("files", metavar="FILE", type=Path, nargs="+")
-    parser.add_argument("--json", action="store_true", help="answer in JSON")
-
-
-def _looks_at_a_file(
-    commands: argparse._SubParsersAction[argparse.ArgumentParser], name: str, what: str
-) -> argparse.ArgumentParser:
-    parser = commands.add_parser(name, help=what, description=what.capitalize() + ".")
-    parser.add_argument("file", metavar="FILE", type=Path)
-    parser.add_argument("--json", action="store_true", help="answer in JSON")
+    for command in (check, tree, usage, inspect):
+        command.add_argument("--json", action="store_true", help="answer in JSON")
     return parser
 
 

@@ -78,7 +78,7 @@ def tree_lines(nodes: Sequence[Json], terminal: Terminal) -> Iterator[str]:
 def _tree_line(node: Json, rail: str, terminal: Terminal) -> str:
     on_path = node["onPath"]
     dot = "◆" if node["isLeaf"] else "●" if on_path else "○"
-    kind = node.get("role") or node["type"]
+    kind = str(node.get("role") or node["type"])
     label = f" [{plain(node['label'])}]" if node.get("label") else ""
     mark = (" (orphan)" if node.get("orphan") else "") + (" ← leaf" if node["isLeaf"] else "")
     head = f"{node['id'][:8]}  {count(node['tokens']):>7}  "

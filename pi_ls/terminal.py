@@ -55,7 +55,7 @@ class Terminal:
 
 
 def plain(text: str) -> str:
-    """Text on one line without anything a terminal obeys: control and bidirectional characters, surrogates."""
+    """Text on one line without what a terminal obeys: control and bidirectional characters, surrogates."""
     spaced = " ".join(text.split())
     return "".join("\ufffd" if _is_control(char) else char for char in spaced)
 
