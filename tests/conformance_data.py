@@ -72,7 +72,7 @@ class Session:
         return found
 
     def references(self, entries: list[Entry]) -> dict[int, str]:
-        """`id(entry)` → how the expectations name the entry: by its id, or by its place in the file (`@3`)."""
+        """`id(entry)` → how the expectations name the entry: by its id, or by its place (`@3`)."""
         by_place = self.expected.get("idScheme") == "index"
         return {id(entry): f"@{at}" if by_place else entry.id for at, entry in enumerate(entries)}
 
