@@ -176,10 +176,8 @@ class SessionTree:
     def _rebuild_with(self, entry: Entry, *, move_leaf: bool) -> list[TreeProblem]:
         said = list(self.problems)
         self._index([*self.entries, entry])
-        if move_leaf:
-            self.leaf_id = self._settle(entry.id)
-        elif self.leaf_id is not None:
-            self.leaf_id = self._settle(self.leaf_id)
+        if move_leaf and not entry.is_leaf_marker:
+            self.leaf_id = entry.id
         known = {(one.kind, one.entry_id) for one in said}
         new = [one for one in self.problems if (one.kind, one.entry_id) not in known]
         self.problems = [*said, *new]
