@@ -17,9 +17,13 @@ import msgspec
 
 from pi_ls.core.jsonvalues import Json, is_object, number, optional_string, string
 from pi_ls.core.messages import (
+    BranchSummaryMessage,
+    CompactionSummaryMessage,
     Content,
+    CustomMessage,
     Message,
     SystemMessage,
+    ToolResultMessage,
     Usage,
     decode_content,
     decode_message,
@@ -161,10 +165,11 @@ class Entry:
 
     `role` is the message's role for entries of type `message`, the `customType` for `custom` entries,
     else None. `parent_id` is what the line says, even if no such entry exists. `read` gives the whole
-    decoded JSON object.
+    decoded JSON object. `pruned_at` is the message's `prunedAt`; whoever scans the lines should give it (None
+    for none), or else it is read from the body, once for every tool result.
     """
 
-    __slots__ = ("_read", "id", "parent_id", "role", "timestamp", "type")
+    __slots__ = ("_pruned_at", "_read", "id", "parent_id", "role", "timestamp", "type")
 
     def __init__(
         self,
@@ -174,6 +179,7 @@ class Entry:
         timestamp: Timestamp,
         role: str | None,
         read: Callable[[Entry], Json],
+        pruned_at: float | msgspec.UnsetType | None = msgspec.UNSET,
     ) -> None:
         self.id = id
         self.parent_id = parent_id
@@ -181,19 +187,26 @@ class Entry:
         self.timestamp = timestamp
         self.role = role
         self._read = read
+        self._pruned_at = pruned_at
 
     @classmethod
     def of(cls, data: Json) -> Entry:
         """An entry whose whole JSON object is at hand (`type` and `id` must be strings)."""
         message = data.get("message")
-        role = message.get("role") if is_object(message) else data.get("customType")
+        match data["type"]:
+            case "message":
+                role = message.get("role") if is_object(message) else None
+            case "custom":
+                role = data.get("customType")
+            case _:
+                role = None
         parent = data.get("parentId")
         return cls(
             id=data["id"],
             parent_id=parent if isinstance(parent, str) else None,
             type=data["type"],
             timestamp=data.get("timestamp"),
-            role=role if isinstance(role, str) and data["type"] in ("message", "custom") else None,
+            role=role if isinstance(role, str) else None,
             read=lambda _entry: data,
         )
 
@@ -211,6 +224,14 @@ class Entry:
     def message(self) -> Message | None:
         """The message of an entry of type `message`, else None."""
         return decode_message(self.data.get("message")) if self.type == "message" else None
+
+    @property
+    def pruned_at(self) -> float | None:
+        """When the output of a tool result was blanked (ms since 1970), None if it was not."""
+        if isinstance(self._pruned_at, msgspec.UnsetType):
+            message = self.message if self.role == "toolResult" else None
+            self._pruned_at = message.pruned_at if isinstance(message, ToolResultMessage) else None
+        return self._pruned_at
 
     @property
     def is_leaf_marker(self) -> bool:
@@ -272,13 +293,42 @@ def decode_body(data: Json) -> Body:
                 usage=decode_usage(data.get("usage")),
             )
         case "context_edit":
+            # pi writes {"content": …}; the bare content is taken too.
             replacement = data.get("replacement")
+            content = replacement.get("content") if is_object(replacement) else replacement
             return ContextEditBody(
                 target_id=string(data.get("targetId")),
-                replacement=None if replacement is None else decode_content(replacement),
+                replacement=None if replacement is None else decode_content(content),
             )
         case _:
             return UnknownBody()
+
+
+def message_of(entry: Entry) -> Message | None:
+    """The context message an entry yields by itself; None for a state entry, which yields none.
+
+    Where the entry stands is not looked at: an older compaction yields its summary here too, although a
+    context holds only the newest one.
+    """
+    match entry.type:
+        case "message":
+            return entry.message
+        case "compaction" | "branch_summary" | "custom_message":
+            return _message_of_body(entry.body, time_of(entry.timestamp))
+        case _:
+            return None
+
+
+def _message_of_body(body: Body, timestamp: float) -> Message | None:
+    match body:
+        case CompactionBody():
+            return CompactionSummaryMessage(body.summary, body.tokens_before, timestamp)
+        case BranchSummaryBody():
+            return BranchSummaryMessage(body.summary, body.from_id, timestamp) if body.summary else None
+        case CustomMessageBody():
+            return CustomMessage(body.custom_type, body.content, body.display, body.details, timestamp)
+        case _:
+            return None
 
 
 def session_name(text: str) -> str | None:
