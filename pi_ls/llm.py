@@ -30,7 +30,7 @@ import msgspec
 from pi_ls.core.errors import ContextOverflow, NoCredentials, PiError, ProviderError
 from pi_ls.core.jsonvalues import Json, is_object, number
 from pi_ls.core.messages import Cost, Usage
-from pi_ls.core.overflow import OVERFLOW_FINISH, says_overflow
+from pi_ls.core.overflow import says_overflow
 
 if TYPE_CHECKING:
     from pi_ls.models import ModelCost, ModelInfo
@@ -128,12 +128,10 @@ class LitellmModel:
         async with contextlib.aclosing(self._stream(litellm, self._arguments(litellm, request))) as chunks:
             async for chunk in chunks:
                 answer.add(chunk)
-        if answer.finish == OVERFLOW_FINISH:
-            raise ContextOverflow(f"{self.info.ref} ran out of context window", **self._data(retryable=False))
         return answer.completion(self.info.cost)
 
     async def _stream(self, litellm: Any, arguments: Json) -> AsyncGenerator[Any, None]:
-        """litellm's chunks. Pings reset the socket's time limit without bringing one, hence the second limit."""
+        """litellm's chunks. Pings reset the socket's time limit without bringing any, hence another."""
         silence = 2 * self._timeout
         async with asyncio.timeout(silence):
             stream = await litellm.acompletion(**arguments)
@@ -169,7 +167,7 @@ class LitellmModel:
             "drop_params": True,
             "api_key": self._key or ("none" if info.is_loopback else None),
             **_routing(info, litellm.model_cost, uuid.uuid4().hex),
-            **_thinking(info, request),
+            **_thinking(info, request, litellm.model_cost),
         }
         if info.base_url:
             arguments["api_base"] = info.base_url
@@ -304,18 +302,24 @@ _EFFORTS = {
 }
 """pi's thinking levels as the ones every reasoning model takes."""
 
-_THINKING_ROOM = 8_192
-"""The smallest output limit with which a reasoning budget leaves room for an answer."""
+_BUDGETS = {"low": 1_024, "medium": 2_048, "high": 4_096}
+_THINKING_ROOM = 2 * _BUDGETS["high"]
+"""The smallest output limit at which a reasoning budget leaves room for an answer."""
 
 
-def _thinking(info: ModelInfo, request: Request) -> Json:
+def _thinking(info: ModelInfo, request: Request, table: Json) -> Json:
     effort = _EFFORTS.get(request.thinking_level)
     if not info.reasoning or effort is None:
         return {}
-    if info.litellm_model.startswith("anthropic/") and request.max_tokens < _THINKING_ROOM:
-        return {}  # the budget counts against the limit there, and one above it is refused
-    # litellm knows few models by name and would drop the option for the others
-    return {"reasoning_effort": effort, "allowed_openai_params": ["reasoning_effort"]}
+    adapter, _, name = info.litellm_model.partition("/")
+    if adapter == "anthropic":
+        if request.max_tokens < _THINKING_ROOM:
+            return {}  # the budget counts against the limit there, and one above it is refused
+        if name not in table:  # litellm would drop the level
+            return {"thinking": {"type": "enabled", "budget_tokens": _BUDGETS[effort]}}
+    elif adapter == "openai":  # the same, but there it can be told not to
+        return {"reasoning_effort": effort, "allowed_openai_params": ["reasoning_effort"]}
+    return {"reasoning_effort": effort}
 
 
 def _routing(info: ModelInfo, table: Json, fresh: str) -> Json:
@@ -357,8 +361,11 @@ _SPENT = re.compile(r"insufficient_quota|exceeded your current quota|credit bala
 _OURS = re.compile(r"codec can't encode|not json serializable|LLM Provider NOT provided", re.IGNORECASE)
 _USAGE_OPTION = re.compile(r"stream_options|include_usage", re.IGNORECASE)
 _LITELLM_PREFIX = re.compile(
-    r"^(?:litellm\.)?\w*(?:Error|Timeout)\w*: |^\w*Exception - |^Error code: \d{3}(?: - )?"
+    r"^(?:litellm\.)?\w*(?:Error|Timeout)\w*: |^\w+(?:Exception|Error) - |^(?:litellm\.)?\w+Error$"
+    r"|^Error code: \d+(?: - )?"
 )
+_LITELLM_SUFFIX = re.compile(r"\s*(?:Original exception: |\.? Handle with `litellm).*", re.DOTALL)
+_QUOTED_BYTES = re.compile(r"""b(?:'(.*)'|"(.*)")""", re.DOTALL)
 _CREDENTIAL = re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{6,}|\bsk-[\w-]{8,}", re.IGNORECASE)
 _TRANSIENT_STATUS = (408, 409, 425, 429)
 _NEVER_OVERFLOW_STATUS = (429, 503, 529)
@@ -419,16 +426,17 @@ def _chain(error: BaseException) -> list[BaseException]:
     return chain
 
 
+_WITHOUT_ANSWER = ("APIConnectionError", "APITimeoutError", "Timeout", "MidStreamFallbackError")
+
+
 def _status(error: Exception) -> int | None:
-    """The HTTP status: the provider's own where the chain has it, else the one litellm chose."""
-    for each in _chain(error):
-        response = getattr(each, "response", None)
-        status = getattr(response, "status_code", None)
-        if isinstance(status, int) and getattr(response, "headers", None):
-            return status
-    return next(
-        (s for each in _chain(error) if isinstance(s := getattr(each, "status_code", None), int)), None
-    )
+    """The answer's HTTP status; None where there was no answer, whatever number litellm makes up for that."""
+    chain = _chain(error)
+    if any(type(each).__name__ in _WITHOUT_ANSWER for each in chain):
+        return None
+    statuses = [getattr(each, "status_code", None) for each in chain]
+    # the innermost is the provider's: litellm maps some to others (529 to 500, 413 to 400)
+    return next((status for status in reversed(statuses) if isinstance(status, int)), None)
 
 
 def _headers(error: Exception) -> Json:
@@ -454,27 +462,48 @@ def _everything_said(error: Exception) -> str:
 
 
 def _sentence(error: Exception) -> str:
-    """What a person should read: the provider's own message, in one line."""
-    said = _message_in_body(error) or str(error)
+    """What a person should read: the provider's own words where there are any, in one line."""
+    said = _message_in_body(error) or _without_wrapping(str(error))
+    if not said:
+        status = _status(error)
+        said = f"HTTP status {status}, without a word" if status else type(error).__name__
+    return said if len(said) <= 400 else said[:399] + "…"
+
+
+def _without_wrapping(text: str) -> str:
+    """An exception's text without what litellm puts around a provider's answer."""
+    said = " ".join(_LITELLM_SUFFIX.sub("", text).split())
     while (shorter := _LITELLM_PREFIX.sub("", said, count=1)) != said:
         said = shorter
-    said = " ".join(said.split()) or type(error).__name__
-    return said if len(said) <= 400 else said[:399] + "…"
+    quoted = _QUOTED_BYTES.fullmatch(said)
+    if quoted:
+        said = quoted[1] or quoted[2] or ""
+        with contextlib.suppress(ValueError):
+            said = _message_of(json.loads(said)) or said
+    return said
 
 
 def _message_in_body(error: Exception) -> str | None:
     for each in _chain(error):
         body = getattr(each, "body", None)
-        if isinstance(body, str) and body.lstrip().startswith("{"):
+        if isinstance(body, str):
             with contextlib.suppress(ValueError):
                 body = json.loads(body)
-        if is_object(body):
-            inner = body.get("error")
-            inner = inner if is_object(inner) else body
-            message = inner.get("message") or body.get("error")
-            if isinstance(message, str) and message:
-                return message
+        if isinstance(body, str) and body and not body.lstrip().startswith("<"):
+            return " ".join(body.split())
+        message = _message_of(body)
+        if message:
+            return message
     return None
+
+
+def _message_of(body: Any) -> str | None:
+    """The sentence in an error body of a usual shape: `{error: {message}}`, `{error}` or `{message}`."""
+    if not is_object(body):
+        return None
+    inner = body.get("error")
+    message = inner.get("message") if is_object(inner) else inner or body.get("message")
+    return message if isinstance(message, str) and message else None
 
 
 def _refuses_usage_option(error: Exception) -> bool:

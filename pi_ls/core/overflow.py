@@ -1,8 +1,8 @@
 """Telling a context overflow from every other failure.
 
 Providers agree on nothing here: each has its own sentence, some use a status of their own, and some say
-nothing at all. What this module does not recognise leaves a session stuck; what it recognises wrongly rewrites
-history for a rate limit. So texts about rates are ruled out before the sentences are looked at.
+nothing at all. What this module does not recognise leaves a session stuck; what it takes for an overflow
+wrongly rewrites history for a rate limit. So texts about rates are ruled out before anything else.
 """
 
 from __future__ import annotations
@@ -10,9 +10,6 @@ from __future__ import annotations
 import re
 
 from pi_ls.core.messages import AssistantMessage
-
-OVERFLOW_FINISH = "model_context_window_exceeded"
-"""The finish reason by which a provider says that the window ended the answer."""
 
 _NEVER = re.compile(
     r"""
