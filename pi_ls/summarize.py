@@ -1,9 +1,9 @@
 """From a preparation and something that can summarise to a summary: requests, retries, answers.
 
 What is cut and what is kept was decided before (`core/compaction.py`, `core/branch.py`); how a model is
-reached is `llm.py`'s. Here the conversation is put to a model in as many requests as it takes, an answer that is no
-summary is refused, and what several requests gave is joined. Nothing is stored. Sources: seed 000 (prompts,
-remote endpoint, short summary), seed 002 (format, split turns, one-off requests).
+reached is `llm.py`'s. Here the conversation is put to a model in as many requests as it takes, an answer that
+is no summary is refused, and what several requests gave is joined. Nothing is stored. Sources: seed 000
+(prompts, remote endpoint, short summary), seed 002 (format, split turns, one-off requests).
 """
 
 from __future__ import annotations
