@@ -324,26 +324,29 @@ def decode_block(raw: Json) -> Block:
 def decode_usage(raw: Any) -> Usage | None:
     """A usage from decoded JSON, or None where it cannot be trusted.
 
-    Input and output must be finite and not negative (missing cache counts are 0), and the total of the
-    request must be above zero; anything else is as good as no usage (a provider that reports none, an
-    aborted answer).
+    Input and output must be finite and not negative (cache counts that are not are 0), and the total of
+    the request must be finite and above zero; anything else is as good as no usage (a provider that reports
+    none, an aborted answer).
     """
     if not is_object(raw):
         return None
     input_, output = raw.get("input"), raw.get("output")
     if not (is_count(input_) and is_count(output)):
         return None
-    total = raw.get("totalTokens")
     cost = raw.get("cost")
     usage = Usage(
         input=number(input_),
         output=number(output),
-        cache_read=number(raw.get("cacheRead")),
-        cache_write=number(raw.get("cacheWrite")),
-        total_tokens=number(total) if is_count(total) else 0,
+        cache_read=_count(raw.get("cacheRead")),
+        cache_write=_count(raw.get("cacheWrite")),
+        total_tokens=_count(raw.get("totalTokens")),
         cost=decode_cost(cost) if is_object(cost) else Cost(),
     )
-    return usage if context_tokens(usage) > 0 else None
+    return usage if _count(context_tokens(usage)) > 0 else None
+
+
+def _count(value: Any) -> float:
+    return value if is_count(value) else 0
 
 
 def decode_cost(raw: Json) -> Cost:

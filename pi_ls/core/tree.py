@@ -52,6 +52,7 @@ class SessionTree:
         self._by_id: dict[str, Entry] = {}
         self._cut: set[str] = set()
         self._orphans: set[str] = set()
+        self._missing: set[str] = set()  # the parents the orphans name
         self._path: list[Entry] | None = None
         self._children: dict[str | None, list[Entry]] | None = None
         self._labels: dict[str, str] | None = None
@@ -73,19 +74,19 @@ class SessionTree:
                 if parent_id in by_id:
                     forward.append(entry)
                 else:
-                    self._orphan(entry)
+                    self._orphan(entry, parent_id)
             elif parent_id is not None:
                 entry.parent_id = by_id[parent_id].id  # one string object for each id
             seen.add(entry.id)
         self._cut_cycles(forward)
 
-    def _orphan(self, entry: Entry) -> None:
+    def _orphan(self, entry: Entry, parent_id: str) -> None:
         self._orphans.add(entry.id)
+        self._missing.add(parent_id)
         self._report(
             "missingParent",
             entry,
-            f"entry {entry.id} follows {entry.parent_id}, which is not in the file; "
-            "earlier history may be missing",
+            f"entry {entry.id} follows {parent_id}, which is not in the file; earlier history may be missing",
         )
 
     def _cut_cycles(self, forward: Sequence[Entry]) -> None:
@@ -143,23 +144,24 @@ class SessionTree:
     def append(self, entry: Entry, *, move_leaf: bool = True) -> list[TreeProblem]:
         """Take in an entry that stands last in the file, and make it the leaf unless told otherwise.
 
-        Returns the problems it brought. An entry that repeats an id, or completes a missing parent, costs
-        a rebuilding of the index; any other one constant time.
+        Returns the problems it brought. An entry that repeats an id, is the parent others miss, or names
+        itself as parent costs a rebuilding of the index; any other one constant time.
         """
+        if entry.id in self._by_id or entry.id in self._missing or entry.parent_id == entry.id:
+            return self._rebuild_with(entry, move_leaf=move_leaf)
         known = len(self.problems)
-        if entry.id in self._by_id or self._orphans:
-            said = {(problem.kind, problem.entry_id) for problem in self.problems}
-            self._index([*self.entries, entry])
-            if move_leaf:
-                self.leaf_id = self._settle(entry.id)
-            return [one for one in self.problems if (one.kind, one.entry_id) not in said]
         self.entries.append(entry)
         self._by_id[entry.id] = entry
-        if entry.parent_id is not None and entry.parent_id not in self._by_id:
-            self._orphan(entry)
+        parent = self._by_id.get(entry.parent_id) if entry.parent_id is not None else None
+        if parent is not None:
+            entry.parent_id = parent.id  # one string object for each id
+        elif entry.parent_id is not None:
+            self._orphan(entry, entry.parent_id)
         if self._children is not None:
-            self._children.setdefault(self._parent_id(entry), []).append(entry)
-            self._sort(self._children[self._parent_id(entry)])
+            siblings = self._children.setdefault(self._parent_id(entry), [])
+            siblings.append(entry)
+            if parent is not None:  # roots stay in the order of the file
+                self._sort(siblings)
         if entry.type == "label":
             self._labels = None
         if move_leaf and not entry.is_leaf_marker:
@@ -170,6 +172,16 @@ class SessionTree:
             else:
                 self._path = None
         return self.problems[known:]
+
+    def _rebuild_with(self, entry: Entry, *, move_leaf: bool) -> list[TreeProblem]:
+        said = list(self.problems)
+        self._index([*self.entries, entry])
+        if move_leaf and not entry.is_leaf_marker:
+            self.leaf_id = entry.id
+        known = {(one.kind, one.entry_id) for one in said}
+        new = [one for one in self.problems if (one.kind, one.entry_id) not in known]
+        self.problems = [*said, *new]
+        return new
 
     def move(self, leaf_id: str | None) -> None:
         """Make another entry the leaf; None is the place before the first entry.
