@@ -316,7 +316,10 @@ def _thinking(info: ModelInfo, request: Request, table: Json) -> Json:
         if request.max_tokens < _THINKING_ROOM:
             return {}  # the budget counts against the limit there, and one above it is refused
         if name not in table:  # litellm would drop the level
-            return {"thinking": {"type": "enabled", "budget_tokens": _BUDGETS[effort]}}
+            return {
+                "thinking": {"type": "enabled", "budget_tokens": _BUDGETS[effort]},
+                "allowed_openai_params": ["thinking"],
+            }
     elif adapter == "openai":  # the same, but there it can be told not to
         return {"reasoning_effort": effort, "allowed_openai_params": ["reasoning_effort"]}
     return {"reasoning_effort": effort}
