@@ -27,10 +27,11 @@ def serve(stdin: RawIOBase, stdout: RawIOBase, *, load_backend: Callable[[], Bac
     real layers below.
     """
     from pi_ls.server.app import create_server
+    from pi_ls.server.lifecycle import leave_by_force
 
     if load_backend is None:
         from pi_ls.server.backend import load_backend
-    return asyncio.run(create_server(load_backend).run(stdin, stdout))
+    return asyncio.run(create_server(load_backend).run(stdin, stdout, on_leaving=leave_by_force))
 
 
 def serve_tcp(port: int, *, load_backend: Callable[[], Backend] | None = None) -> int:

@@ -26,7 +26,7 @@ from pi_ls.core.events import Event, SessionProblem, SettingsProblem
 from pi_ls.core.jsonvalues import Json, is_object
 from pi_ls.server.backend import Backend, EnvironmentOptions
 from pi_ls.server.commands import COMMANDS, run_command
-from pi_ls.server.lifecycle import LAST_RESORT_S, leave_by_force_after, watch_process
+from pi_ls.server.lifecycle import watch_process
 from pi_ls.server.notifications import Notifier
 from pi_ls.server.progress import LOADING_DELAY_S, work_done
 from pi_ls.server.protocol import (
@@ -74,8 +74,10 @@ class Server(LanguageServer):
 
     # -- its life --------------------------------------------------------------------------------------
 
-    async def run(self, stdin: RawIOBase, stdout: RawIOBase) -> int:
-        """Serve one client until the end; returns the exit code."""
+    async def run(
+        self, stdin: RawIOBase, stdout: RawIOBase, *, on_leaving: Callable[[int], None] | None = None
+    ) -> int:
+        """Serve one client until the end; returns the exit code, which `on_leaving` gets when the end begins."""
         loop = asyncio.get_running_loop()
         self._ended = loop.create_future()
         writer = self._writer = Writer(stdout, on_lost=lambda: _call(loop, self._connection_lost))
@@ -89,7 +91,8 @@ class Server(LanguageServer):
             with contextlib.suppress(NotImplementedError, RuntimeError):  # Windows; not the main thread
                 loop.add_signal_handler(number, self.end, 128 + number)
         code = await self._ended
-        leave_by_force_after(LAST_RESORT_S, lambda: code)
+        if on_leaving is not None:
+            on_leaving(code)
         await self.close()
         await asyncio.to_thread(writer.close, FLUSH_TIMEOUT_S)
         return code

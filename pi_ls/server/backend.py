@@ -124,7 +124,9 @@ class Session(Protocol):
         ...
 
     def state(self) -> Json: ...  # noqa: D102
-    async def compact(self, custom_instructions: str | None = None, progress: Progress | None = None) -> Json: ...  # noqa: D102
+    async def compact(
+        self, custom_instructions: str | None = None, progress: Progress | None = None
+    ) -> Json: ...  # noqa: D102
     async def abort_compaction(self) -> bool: ...  # noqa: D102
     async def abort_branch_summary(self) -> bool: ...  # noqa: D102
     async def abort(self) -> bool: ...  # noqa: D102

@@ -43,7 +43,9 @@ def watch_process(pid: int, on_death: Callable[[], None]) -> Callable[[], None]:
 class _Watch:
     """A process descriptor on the loop, which becomes readable when the process ends."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, descriptor: int, on_death: Callable[[], None]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, descriptor: int, on_death: Callable[[], None]
+    ) -> None:
         self._loop = loop
         self._descriptor: int | None = descriptor
         self._on_death = on_death
@@ -85,13 +87,13 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def leave_by_force_after(seconds: float, exit_code: Callable[[], int]) -> None:
-    """End the process after that time without asking any thread: the last resort when one hangs."""
+def leave_by_force(exit_code: int) -> None:
+    """End the process in `LAST_RESORT_S` seconds without asking any thread: one that hangs must not hold it."""
 
     def leave() -> None:
         logger.error("Something did not end in time; the server leaves without it")
-        os._exit(exit_code())
+        os._exit(exit_code)
 
-    timer = threading.Timer(seconds, leave)
+    timer = threading.Timer(LAST_RESORT_S, leave)
     timer.daemon = True
     timer.start()

@@ -94,7 +94,9 @@ class Protocol(LanguageServerProtocol):
         try:
             data = json.loads(body)  # the standard one: editors send lone surrogates, which msgspec refuses
         except (ValueError, RecursionError):
-            self.send_error(None, WireError(ErrorCode.PARSE_ERROR, "The message is no JSON", {"kind": "ParseError"}))
+            self.send_error(
+                None, WireError(ErrorCode.PARSE_ERROR, "The message is no JSON", {"kind": "ParseError"})
+            )
             return
         if not is_object(data):
             sentence = "A message is one JSON object; batches are not understood"
@@ -111,7 +113,9 @@ class Protocol(LanguageServerProtocol):
                 self.send_error(data["id"], wire_error(error))
             return
         if isinstance(message, dict):
-            self._refuse(data.get("id"), ErrorCode.INVALID_REQUEST, "InvalidRequest", "The message is no JSON-RPC 2.0")
+            self._refuse(
+                data.get("id"), ErrorCode.INVALID_REQUEST, "InvalidRequest", "The message is no JSON-RPC 2.0"
+            )
             return
         self.handle_message(message)
 
@@ -123,13 +127,25 @@ class Protocol(LanguageServerProtocol):
             case Phase.NEW:
                 if method == types.INITIALIZE:
                     return True
-                code, kind, sentence = ErrorCode.SERVER_NOT_INITIALIZED, "ServerNotInitialized", "Send initialize first"
+                code, kind, sentence = (
+                    ErrorCode.SERVER_NOT_INITIALIZED,
+                    "ServerNotInitialized",
+                    "Send initialize first",
+                )
             case Phase.RUNNING:
                 if method != types.INITIALIZE:
                     return True
-                code, kind, sentence = ErrorCode.INVALID_REQUEST, "InvalidRequest", "initialize may be sent only once"
+                code, kind, sentence = (
+                    ErrorCode.INVALID_REQUEST,
+                    "InvalidRequest",
+                    "initialize may be sent only once",
+                )
             case Phase.SHUT_DOWN:
-                code, kind, sentence = ErrorCode.INVALID_REQUEST, "InvalidRequest", "The server is shutting down"
+                code, kind, sentence = (
+                    ErrorCode.INVALID_REQUEST,
+                    "InvalidRequest",
+                    "The server is shutting down",
+                )
         self._refuse(msg_id, code, kind, sentence)
         return False
 
@@ -144,7 +160,11 @@ class Protocol(LanguageServerProtocol):
             self.initialization_options = params.pop("initializationOptions", None)
         if method in _RAW_PARAMS and data.get("jsonrpc") == self.VERSION:
             fields = {"method": method, "jsonrpc": self.VERSION, "params": data.get("params")}
-            return JsonRPCRequestMessage(id=data["id"], **fields) if "id" in data else JsonRPCNotification(**fields)
+            return (
+                JsonRPCRequestMessage(id=data["id"], **fields)
+                if "id" in data
+                else JsonRPCNotification(**fields)
+            )
         return super().structure_message(data)
 
     # -- lifecycle ---------------------------------------------------------------------------------------
@@ -213,7 +233,9 @@ class Protocol(LanguageServerProtocol):
     def _send_handler_result(self, future: Future[Any], *, msg_id: str | int) -> None:
         self._request_futures.pop(msg_id, None)
         if future.cancelled():
-            self.send_error(msg_id, WireError(ErrorCode.REQUEST_CANCELLED, "Cancelled", {"kind": "Cancelled"}))
+            self.send_error(
+                msg_id, WireError(ErrorCode.REQUEST_CANCELLED, "Cancelled", {"kind": "Cancelled"})
+            )
         elif (error := future.exception()) is None:
             self._send_response(msg_id, result=future.result())
         else:
@@ -247,7 +269,11 @@ class Protocol(LanguageServerProtocol):
 
     def report_progress(self, params: types.ProgressParams) -> None:
         """Send a progress report that a newer one of the same token replaces while it waits."""
-        body = {"jsonrpc": self.VERSION, "method": types.PROGRESS, "params": self._converter.unstructure(params)}
+        body = {
+            "jsonrpc": self.VERSION,
+            "method": types.PROGRESS,
+            "params": self._converter.unstructure(params),
+        }
         self.send(Message(encode(body), key=("progress", params.token)))
 
 

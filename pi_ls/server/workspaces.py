@@ -91,7 +91,9 @@ class Workspaces:
         folders = self.folders
         if uri is None:
             if len(folders) > 1:
-                raise InvalidParams("Several folders are open; say which is meant in “workspace”", path="workspace")
+                raise InvalidParams(
+                    "Several folders are open; say which is meant in “workspace”", path="workspace"
+                )
             return folders[0]
         path = _path(uri)
         for folder in folders:
@@ -242,7 +244,9 @@ class Workspaces:
             self._make_current(folder, opened)
         return opened
 
-    async def create(self, folder: Folder, *, parent_session: str | None = None, name: str | None = None) -> Opened:
+    async def create(
+        self, folder: Folder, *, parent_session: str | None = None, name: str | None = None
+    ) -> Opened:
         """Begin a new session, which becomes the folder's current one."""
         backend, environment = await self.backend(), await self.environment(folder)
         channel = Channel(self._notifier, folder.uri)
