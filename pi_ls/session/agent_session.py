@@ -95,6 +95,7 @@ class AgentSession:
         self._counting = asyncio.Lock()
         self._usage_task: asyncio.Task[None] | None = None
         self._usage_stale = False
+        self._told_usage: Json | None = None
         self._marker: asyncio.TimerHandle | None = None
         self._marking: asyncio.Task[None] | None = None
         self._moved = False
@@ -139,7 +140,7 @@ class AgentSession:
 
     async def _begin(self, problems: Iterable[FileProblem]) -> None:
         await self._reset_counter()
-        await self._follow_path()
+        await self._look_up_path()
         self._emit(SessionOpened(state=self.state()))
         for problem in problems:
             self._note(problem.kind, problem.message, line=problem.line, entry_id=problem.entry_id)
@@ -361,20 +362,22 @@ class AgentSession:
             await self.append({"type": "custom", "customType": LEAF_MARKER})
 
     async def _follow_path(self) -> None:
-        """Look up what the path sets: model and thinking level."""
-        path = self.tree.path()
-        named = model_of(path)
-        level = thinking_level_of(path)
+        """Model and thinking level are the path's: tell where it sets others than before."""
+        model, level = self.model, self.thinking_level
+        await self._look_up_path()
         if level != self.thinking_level:
-            self.thinking_level = level
-            self._emit(ThinkingLevelChanged(level=level))
+            self._emit(ThinkingLevelChanged(level=self.thinking_level))
+        if model != self.model:
+            ref = self._ref() or (None, None)
+            self._emit(ModelChanged(provider=ref[0], model_id=ref[1]))
+
+    async def _look_up_path(self) -> None:
+        path = self.tree.path()
+        self.thinking_level = thinking_level_of(path)
+        named = model_of(path)
         if self.model is None or named != self._path_model:
             self._path_model = named
-            model = await asyncio.to_thread(self.environment.choose_model, named)
-            if model != self.model:
-                self.model = model
-                ref = self._ref() or (None, None)
-                self._emit(ModelChanged(provider=ref[0], model_id=ref[1]))
+            self.model = await asyncio.to_thread(self.environment.choose_model, named)
 
     # -- operations ------------------------------------------------------------------------------------
 
@@ -540,7 +543,9 @@ class AgentSession:
             self._usage_stale = False
             usage = await self.context_usage()
             self._note_window()
-            self._emit(msgspec.convert(usage | {"event": "context_usage"}, ContextUsage))
+            if usage != self._told_usage:
+                self._told_usage = usage
+                self._emit(msgspec.convert(usage | {"event": "context_usage"}, ContextUsage))
 
     def _note_window(self) -> None:
         """Tell what keeps the meter, or automatic compaction, from working as one would expect."""

@@ -128,11 +128,11 @@ def stats(session: AgentSession) -> Json:
         "toolResults": totals.roles.get("toolResult", 0),
         "totalMessages": totals.messages,
         "tokens": {
-            "input": totals.input,
-            "output": totals.output,
-            "cacheRead": totals.cache_read,
-            "cacheWrite": totals.cache_write,
-            "total": totals.tokens,
+            "input": round(totals.input),
+            "output": round(totals.output),
+            "cacheRead": round(totals.cache_read),
+            "cacheWrite": round(totals.cache_write),
+            "total": round(totals.tokens),
         },
         "cost": totals.cost,
     }
