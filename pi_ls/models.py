@@ -540,9 +540,10 @@ class Credentials:
     def available(self, provider: str) -> bool:
         """Whether `key` has something to give, as far as can be told without running a command."""
         self._refresh()
-        if any(self._is_filled(place) for place in self._places(provider)):
+        places = [*self._places(provider)]
+        if any(self._is_filled(place) for place in places) or self._is_ambient(provider):
             return True
-        return self._is_ambient(provider) or not self._needs_key(provider)
+        return not places and not self._needs_key(provider)
 
     def headers(self, model: ModelInfo) -> dict[str, str]:
         """The model's headers with `$NAME` and `!command` filled in; blocks like `key`.

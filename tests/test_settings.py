@@ -306,6 +306,16 @@ def test_other_wrong_values_are_reported_and_their_defaults_used(folders: Folder
     assert (settings.steering_mode, settings.token_estimator) == ("one-at-a-time", "tiktoken")
 
 
+def test_what_an_operation_captured_does_not_change_under_it(folders: Folders) -> None:
+    overrides = {"fake/m1000": {"reserveTokens": 400_000}}
+    settings = folders.write({"compaction": {"modelOverrides": overrides}}).load()
+    captured = settings.compaction(("fake", "m1000"))
+    settings.set_auto_compaction(False)
+    folders.write({"compaction": {"reserveTokens": 1}})
+    assert settings.reload().compaction(("fake", "m200")).reserve_tokens == 1
+    assert (captured.reserve_tokens, captured.enabled) == (400_000, True)
+
+
 # Layers
 
 
