@@ -360,7 +360,9 @@ def split_records(line: bytes, without_ids: bool = False) -> tuple[list[Record],
             return [*records, *rest], f"holds a torn record and {len(records) + len(rest)} complete ones"
     if records:
         return records, f"holds {len(records)} complete records and something that is none"
-    return [], "is no complete JSON object; it is passed over and stays in the file"
+    if line.endswith(b"\n"):
+        return [], "is no complete JSON object; it is passed over and stays in the file"
+    return [], "ends in the middle of a record; it stays, and the next entry begins a line of its own"
 
 
 def decode_header(data: Json) -> Header | None:

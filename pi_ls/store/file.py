@@ -47,6 +47,9 @@ _BODY_CACHE_BYTES = 2 << 20
 _MARK_BYTES = 64
 
 
+_sync_data = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
+
+
 class Changes(msgspec.Struct, frozen=True):
     """What other programs did: entries they appended, what is wrong now, or that all must be read anew."""
 
@@ -146,9 +149,7 @@ class SessionFile:
 
     def _load(self) -> None:
         self._take_from_file(report_torn=True)
-        if self._scan.header is not None:
-            self.header = self._scan.header
-        elif self._scan.problems:
+        if self._scan.header is None and self._scan.problems:
             raise NotASession
         if self.path.is_symlink():
             self.read_only = f"{self.path} is a symbolic link; sessions are not written through links."
@@ -314,15 +315,20 @@ class SessionFile:
         elif (status.st_size, status.st_mtime_ns) != self._looked_at:
             if status.st_size < self._scan.offset or self._read_marks() != self._marks:
                 self._replaced = True
-            else:
+                return
+            try:
                 self._foreign += self._take_from_file(report_torn=False)
-                self._remember()
+            except NotASession:  # it was empty, and somebody has filled it with something else
+                self._replaced = True
+                return
+            self._remember()
 
     def _take_from_file(self, *, report_torn: bool) -> list[PlacedEntry]:
         assert self._fd is not None
         with open(self._fd, "rb", buffering=_READ_BUFFER, closefd=False) as stream:
             stream.seek(self._scan.offset)
             found = self._scan.take(stream, report_torn=report_torn)
+        self.header = self._scan.header or self.header
         self._entries += found
         return found
 
@@ -472,9 +478,10 @@ class SessionFile:
         lines = header + b"".join(one.line + b"\n" for one in self._waiting)
         start, end = write_lines(fd, lines)
         waiting, self._waiting = self._waiting, []
+        if not self._replaced:
+            self._take_between(fd, start)
         if self._replaced:
             return  # in the new file, for whoever reopens it; their bodies stay in memory meanwhile
-        self._take_between(fd, start)
         at = start
         if header:
             self._scan.begin(self.header, start, len(header) - 1)
@@ -493,7 +500,11 @@ class SessionFile:
         """Take in what stands between the last look and our own lines: foreign ones, or a torn one's end."""
         if self._scan.offset < start:
             between = os.pread(fd, start - self._scan.offset, self._scan.offset)
-            found = self._scan.take(io.BytesIO(between))
+            try:
+                found = self._scan.take(io.BytesIO(between))
+            except NotASession:
+                self._replaced = True
+                return
             self._entries += found
             self._foreign += found
 
@@ -502,7 +513,7 @@ class SessionFile:
         if self._fd is None:
             return
         try:
-            os.fdatasync(self._fd)
+            _sync_data(self._fd)
             if self._folder_is_new:
                 sync_folder(self.path.parent)
                 self._folder_is_new = False
