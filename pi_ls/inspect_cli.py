@@ -14,22 +14,24 @@ from typing import Any
 
 import msgspec
 
-from pi_ls.core.context import build_session_context, context_usage
+from pi_ls.core.context import build_session_context, context_usage, estimate_context_tokens
 from pi_ls.core.errors import EntryNotFound, PiError
 from pi_ls.core.jsonvalues import Json
 from pi_ls.core.messages import (
+    AssistantMessage,
     BashExecutionMessage,
     BranchSummaryMessage,
     CompactionSummaryMessage,
     Message,
     role_of,
     text_of,
+    tool_calls,
 )
 from pi_ls.core.outline import outline
 from pi_ls.core.tokens import TokenCounter
 from pi_ls.core.tree import SessionTree
 from pi_ls.render import meter, tree_lines
-from pi_ls.store import Opened, SessionFile
+from pi_ls.store import Opened, SessionFile, Totals
 from pi_ls.terminal import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Terminal, count, fit, plain
 
 
@@ -62,15 +64,17 @@ def _problems(path: Path) -> Json:
 
 
 def _show_problems(row: Json, terminal: Terminal) -> None:
-    path = terminal.style(plain(row["path"]), BOLD)
     if "error" in row:
-        terminal.line(f"{terminal.style('refused', RED)}  {path}: {plain(row['error']['message'])}")
+        terminal.line(f"{terminal.style('refused', RED)}  {plain(row['error']['message'])}")
         return
+    path = terminal.style(plain(row["path"]), BOLD)
     entries = f"{count(row['entries'])} entries"
     if not row["problems"]:
         terminal.line(f"{terminal.style('ok', GREEN)}       {path} ({entries})")
         return
-    terminal.line(f"{terminal.style('broken', YELLOW)}   {path} ({entries}, {len(row['problems'])} problems)")
+    terminal.line(
+        f"{terminal.style('broken', YELLOW)}   {path} ({entries}, {_counted(row['problems'], 'problem')})"
+    )
     terminal.table(
         [
             (
@@ -84,6 +88,10 @@ def _show_problems(row: Json, terminal: Terminal) -> None:
     )
 
 
+def _counted(things: Sequence[Any], name: str) -> str:
+    return f"{count(len(things))} {name}{'s' if len(things) != 1 else ''}"
+
+
 def tree(path: Path, terminal: Terminal, filter: str, *, as_json: bool) -> int:
     """The session's tree, as `pi.getTree` tells it, whole."""
     opened, session_tree = _open(path)
@@ -92,7 +100,7 @@ def tree(path: Path, terminal: Terminal, filter: str, *, as_json: bool) -> int:
     if as_json:
         _write_json(terminal, msgspec.to_builtins(page))
         return 0
-    _title(opened, session_tree, terminal)
+    _title(opened, terminal)
     for line in tree_lines([msgspec.to_builtins(node) for node in page.nodes], terminal):
         terminal.line(line)
     return 0
@@ -105,31 +113,62 @@ def usage(path: Path, terminal: Terminal, *, as_json: bool) -> int:
     context = build_session_context(session_path)
     counter = _counter()
     found = context_usage(session_path, _window(context.model), counter)
-    answer = {
+    answer: Json = {
         "model": context.model,
         "thinkingLevel": context.thinking_level,
+        "contextTokens": estimate_context_tokens(session_path, counter).tokens,
+        "contextMessages": len(context.messages),
         "contextUsage": msgspec.to_builtins(found) if found is not None else {},
-        "estimatedTokens": sum(counter.message(one.message) for one in context.messages),
-        "messages": len(context.messages),
-        "entries": len(session_tree),
+        "stats": stats(opened.file.totals),
     }
     opened.file.close()
     if as_json:
         _write_json(terminal, answer)
-        return 0
-    _title(opened, session_tree, terminal)
-    terminal.line(meter(answer["contextUsage"], terminal))
-    terminal.line()
+    else:
+        _title(opened, terminal)
+        _show_usage(answer, terminal)
+    return 0
+
+
+def _show_usage(answer: Json, terminal: Terminal) -> None:
+    messages = count(answer["contextMessages"])
+    if answer["contextUsage"]:
+        terminal.line(meter(answer["contextUsage"], terminal))
+    totals = answer["stats"]
+    tokens = totals["tokens"]
     terminal.table(
         [
-            ("model", _model_name(context.model)),
-            ("thinking", context.thinking_level),
-            ("messages in context", count(answer["messages"])),
-            ("their size, estimated", f"{count(answer['estimatedTokens'])} tokens"),
-            ("entries in the file", count(answer["entries"])),
+            ("model", model_name(answer["model"])),
+            ("thinking", plain(answer["thinkingLevel"])),
+            ("context", f"{count(answer['contextTokens'])} tokens in {messages} messages"),
+            (
+                "whole file",
+                f"{count(totals['totalMessages'])} messages, {count(totals['toolCalls'])} tool calls",
+            ),
+            ("", f"{count(tokens['input'])} tokens in, {count(tokens['output'])} out"),
+            ("", f"{count(tokens['cacheRead'])} read from cache, {count(tokens['cacheWrite'])} written"),
+            ("cost", f"${totals['cost']:.4f}"),
         ]
     )
-    return 0
+
+
+def stats(totals: Totals) -> Json:
+    """The totals of a file in the shape of `pi.sessionStats`."""
+    return {
+        "userMessages": totals.roles.get("user", 0),
+        "assistantMessages": totals.roles.get("assistant", 0),
+        "toolCalls": totals.tool_calls,
+        "toolResults": totals.roles.get("toolResult", 0),
+        "totalMessages": totals.messages,
+        "tokens": {
+            "input": totals.input,
+            "output": totals.output,
+            "cacheRead": totals.cache_read,
+            "cacheWrite": totals.cache_write,
+            "total": totals.tokens,
+        },
+        "cost": totals.cost,
+    }
 
 
 def inspect(path: Path, terminal: Terminal, leaf_id: str | None, *, as_json: bool) -> int:
@@ -152,28 +191,39 @@ def inspect(path: Path, terminal: Terminal, leaf_id: str | None, *, as_json: boo
     if as_json:
         _write_json(terminal, answer)
     else:
-        _title(opened, session_tree, terminal)
-        _show_inspection(answer, terminal)
+        _title(opened, terminal)
+        _show_inspection(answer, [one.message for one in context.messages], terminal)
     return 0
 
 
-def _show_inspection(answer: Json, terminal: Terminal) -> None:
+def _show_inspection(answer: Json, messages: Sequence[Message], terminal: Terminal) -> None:
     terminal.table(
         [
             ("leaf", answer["leaf"] or "before the first entry"),
             ("path", f"{count(len(answer['branch']))} of {count(answer['entryCount'])} entries"),
-            ("model", _model_name(answer["model"])),
-            ("thinking", answer["thinkingLevel"]),
+            ("model", model_name(answer["model"])),
+            ("thinking", plain(answer["thinkingLevel"])),
         ]
     )
     terminal.line()
     room = max(20, terminal.width - 22)
     terminal.table(
         [
-            (terminal.style(role, CYAN), fit(plain(text), room) or terminal.style("(no text)", DIM))
-            for role, text in answer["messages"]
+            (
+                terminal.style(role_of(message), CYAN),
+                fit(plain(message_text(message)), room) or _calls(message),
+            )
+            for message in messages
         ]
     )
+
+
+def _calls(message: Message) -> str:
+    """What stands in the place of text in an answer that only calls tools."""
+    names = (
+        [plain(call.name) for call in tool_calls(message)] if isinstance(message, AssistantMessage) else []
+    )
+    return f"→ {', '.join(names)}" if names else "(no text)"
 
 
 def message_text(message: Message) -> str:
@@ -235,14 +285,15 @@ def agent_directory() -> Path:
     return Path(given).expanduser() if given else Path.home() / ".pi" / "agent"
 
 
-def _title(opened: Opened, session_tree: SessionTree, terminal: Terminal) -> None:
+def _title(opened: Opened, terminal: Terminal) -> None:
     header = opened.file.header
     terminal.line(
         f"{terminal.style(plain(opened.file.path.name), BOLD)}  {terminal.style(plain(header.cwd), DIM)}"
     )
 
 
-def _model_name(model: tuple[str, str] | None) -> str:
+def model_name(model: Sequence[str] | None) -> str:
+    """A provider and model id as they are written together."""
     return plain("/".join(model)) if model else "none"
 
 

@@ -82,7 +82,7 @@ def _tree_line(node: Json, rail: str, terminal: Terminal) -> str:
     label = f" [{plain(node['label'])}]" if node.get("label") else ""
     mark = (" (orphan)" if node.get("orphan") else "") + (" ← leaf" if node["isLeaf"] else "")
     head = f"{node['id'][:8]}  {count(node['tokens']):>7}  "
-    who = pad(_NAMES.get(kind, kind), 9)
+    who = pad(_NAMES.get(kind, kind), 10)
     room = terminal.width - len(head) - len(rail) - len(dot) - len(who) - len(label) - len(mark) - 2
     text = fit(plain(node["text"]), max(room, 12))
     style = (_ROLE_STYLE.get(kind, DIM),) if on_path else (DIM,)
