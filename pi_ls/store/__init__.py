@@ -3,6 +3,7 @@
     places.py    where files lie and what they are called; ids
     file.py      one session's file: reading, appending, noticing what others do, rewriting
     late.py      lines that reach a file which has just been replaced
+    loading.py   a session for who only reads
     listing.py   what sessions there are; a part of one as a new file
 
 Opening, listing and looking change no byte. Files are pi's own and other programs may write them at any
@@ -15,11 +16,13 @@ manager.
 from pi_ls.core.lines import FileProblem, Totals
 from pi_ls.store.file import Changes, Opened, SessionFile
 from pi_ls.store.listing import SessionSummary, find_session, fork, list_sessions
+from pi_ls.store.loading import LoadedSession, load_session
 from pi_ls.store.places import encode_cwd, new_session_path, session_directories, sessions_directory, uuid7
 
 __all__ = [
     "Changes",
     "FileProblem",
+    "LoadedSession",
     "Opened",
     "SessionFile",
     "SessionSummary",
@@ -28,6 +31,7 @@ __all__ = [
     "find_session",
     "fork",
     "list_sessions",
+    "load_session",
     "new_session_path",
     "session_directories",
     "sessions_directory",
