@@ -234,15 +234,14 @@ def _litellm_table() -> dict[str, _Row]:
     found = importlib.util.find_spec("litellm")
     rows: dict[str, _Row] = {}
     for folder in (found.submodule_search_locations or ()) if found else ():
-        path = Path(folder) / _TABLE_FILE
-        if not path.is_file():
-            continue
-        decode = msgspec.json.Decoder(_Row).decode
-        for key, raw in msgspec.json.decode(path.read_bytes(), type=dict[str, msgspec.Raw]).items():
-            with contextlib.suppress(msgspec.MsgspecError):  # one odd row must not lose the table
-                row = decode(raw)
-                if row.mode in _CHAT_MODES and key != "sample_spec":
-                    rows[key] = row
+        # A damaged table, or one odd row of it, costs what it would have told and nothing else.
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            table = (Path(folder) / _TABLE_FILE).read_bytes()
+            for key, raw in msgspec.json.decode(table, type=dict[str, msgspec.Raw]).items():
+                with contextlib.suppress(msgspec.MsgspecError):
+                    row = msgspec.json.decode(raw, type=_Row)
+                    if row.mode in _CHAT_MODES and key != "sample_spec":
+                        rows[key] = row
     return rows
 
 
@@ -357,16 +356,14 @@ def _reached(provider: str, entry: Json, model: Json, info: ModelInfo) -> ModelI
     named = optional_string(model.get("api")) or optional_string(entry.get("api"))
     # Without a URL the provider's own prefix must stay: any other would take its key to another host.
     prefix = known.prefix if known and not (own_url and named) else APIS.get(named or "")
-    headers = {**_headers(entry), **_headers(model)}
+    reachable = prefix is not None and (known is not None or own_url is not None)
     return msgspec.structs.replace(
         info,
         api=named or (known.api if known else None),
         base_url=own_url or (known.base_url if known else None),
-        headers=headers,
-        litellm_model=f"{prefix}/{info.id}" if prefix and (known or own_url) else "",
-        unsupported=None
-        if prefix and (known or own_url)
-        else _why_unsupported(provider, bool(entry), own_url, named),
+        headers={**_headers(entry), **_headers(model)},
+        litellm_model=f"{prefix}/{info.id}" if reachable else "",
+        unsupported=None if reachable else _why_unsupported(provider, bool(entry), own_url, named),
     )
 
 
