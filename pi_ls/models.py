@@ -542,6 +542,10 @@ class Credentials:
             return True
         return not places and not self._needs_key(provider)
 
+    def ready(self, model: ModelInfo) -> tuple[ModelInfo, str | None]:
+        """The model with its headers filled in, and its key: all a request needs. Blocks and raises like both."""
+        return msgspec.structs.replace(model, headers=self.headers(model)), self.key(model.provider)
+
     def headers(self, model: ModelInfo) -> dict[str, str]:
         """The model's headers with `$NAME` and `!command` filled in; blocks like `key`.
 

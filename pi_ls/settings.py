@@ -206,7 +206,6 @@ class Settings:
         """How transient failures are retried."""
         return self._retry
 
-    @property
     def effective(self) -> Json:
         """All that is set, unknown keys included, over the defaults: what a person is shown."""
         defaults = {
