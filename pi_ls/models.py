@@ -23,9 +23,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from pi_ls.configfile import ConfigFile
+from pi_ls.configfile import ConfigFile, ConfigProblem
 from pi_ls.core.errors import NoCredentials, NoModel
-from pi_ls.core.events import SettingsProblem
 from pi_ls.core.jsonvalues import Json, is_array, is_count, is_object, optional_string
 
 if TYPE_CHECKING:
@@ -256,13 +255,13 @@ class ModelCatalogue:
         self._file = ConfigFile(agent_dir / MODELS_FILE, relaxed=True)
 
     @property
-    def problems(self) -> list[SettingsProblem]:
+    def problems(self) -> list[ConfigProblem]:
         """What is wrong with `models.json`."""
         self._file.refresh()
         problems = [self._file.problem] if self._file.problem else []
         for place, expected in _misshapen(self._file.values):
             message = f"{place} in {self._file.path} must be {expected}; it is ignored."
-            problems.append(SettingsProblem(file=str(self._file.path), key=place, message=message))
+            problems.append(ConfigProblem(file=str(self._file.path), key=place, message=message))
         return problems
 
     def find(self, provider: str, model_id: str) -> ModelInfo | None:
@@ -510,7 +509,7 @@ class Credentials:
         self._environ = environ
 
     @property
-    def problems(self) -> list[SettingsProblem]:
+    def problems(self) -> list[ConfigProblem]:
         """What is wrong with `auth.json`; `models.json` is the catalogue's."""
         self._auth.refresh()
         return [self._auth.problem] if self._auth.problem else []
@@ -543,7 +542,10 @@ class Credentials:
         return not places and not self._needs_key(provider)
 
     def ready(self, model: ModelInfo) -> tuple[ModelInfo, str | None]:
-        """The model with its headers filled in, and its key: all a request needs. Blocks and raises like both."""
+        """The model with its headers filled in, and its key: all a request needs.
+
+        Blocks and raises like `headers` and `key`.
+        """
         return msgspec.structs.replace(model, headers=self.headers(model)), self.key(model.provider)
 
     def headers(self, model: ModelInfo) -> dict[str, str]:
