@@ -23,9 +23,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from pi_ls.configfile import ConfigFile
+from pi_ls.configfile import ConfigFile, ConfigProblem
 from pi_ls.core.errors import NoCredentials, NoModel
-from pi_ls.core.events import SettingsProblem
 from pi_ls.core.jsonvalues import Json, is_array, is_count, is_object, optional_string
 
 if TYPE_CHECKING:
@@ -234,15 +233,14 @@ def _litellm_table() -> dict[str, _Row]:
     found = importlib.util.find_spec("litellm")
     rows: dict[str, _Row] = {}
     for folder in (found.submodule_search_locations or ()) if found else ():
-        path = Path(folder) / _TABLE_FILE
-        if not path.is_file():
-            continue
-        decode = msgspec.json.Decoder(_Row).decode
-        for key, raw in msgspec.json.decode(path.read_bytes(), type=dict[str, msgspec.Raw]).items():
-            with contextlib.suppress(msgspec.MsgspecError):  # one odd row must not lose the table
-                row = decode(raw)
-                if row.mode in _CHAT_MODES and key != "sample_spec":
-                    rows[key] = row
+        # A damaged table, or one odd row of it, costs what it would have told and nothing else.
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            table = (Path(folder) / _TABLE_FILE).read_bytes()
+            for key, raw in msgspec.json.decode(table, type=dict[str, msgspec.Raw]).items():
+                with contextlib.suppress(msgspec.MsgspecError):
+                    row = msgspec.json.decode(raw, type=_Row)
+                    if row.mode in _CHAT_MODES and key != "sample_spec":
+                        rows[key] = row
     return rows
 
 
@@ -257,13 +255,13 @@ class ModelCatalogue:
         self._file = ConfigFile(agent_dir / MODELS_FILE, relaxed=True)
 
     @property
-    def problems(self) -> list[SettingsProblem]:
+    def problems(self) -> list[ConfigProblem]:
         """What is wrong with `models.json`."""
         self._file.refresh()
         problems = [self._file.problem] if self._file.problem else []
         for place, expected in _misshapen(self._file.values):
             message = f"{place} in {self._file.path} must be {expected}; it is ignored."
-            problems.append(SettingsProblem(file=str(self._file.path), key=place, message=message))
+            problems.append(ConfigProblem(file=str(self._file.path), key=place, message=message))
         return problems
 
     def find(self, provider: str, model_id: str) -> ModelInfo | None:
@@ -357,16 +355,14 @@ def _reached(provider: str, entry: Json, model: Json, info: ModelInfo) -> ModelI
     named = optional_string(model.get("api")) or optional_string(entry.get("api"))
     # Without a URL the provider's own prefix must stay: any other would take its key to another host.
     prefix = known.prefix if known and not (own_url and named) else APIS.get(named or "")
-    headers = {**_headers(entry), **_headers(model)}
+    reachable = prefix is not None and (known is not None or own_url is not None)
     return msgspec.structs.replace(
         info,
         api=named or (known.api if known else None),
         base_url=own_url or (known.base_url if known else None),
-        headers=headers,
-        litellm_model=f"{prefix}/{info.id}" if prefix and (known or own_url) else "",
-        unsupported=None
-        if prefix and (known or own_url)
-        else _why_unsupported(provider, bool(entry), own_url, named),
+        headers={**_headers(entry), **_headers(model)},
+        litellm_model=f"{prefix}/{info.id}" if reachable else "",
+        unsupported=None if reachable else _why_unsupported(provider, bool(entry), own_url, named),
     )
 
 
@@ -513,7 +509,7 @@ class Credentials:
         self._environ = environ
 
     @property
-    def problems(self) -> list[SettingsProblem]:
+    def problems(self) -> list[ConfigProblem]:
         """What is wrong with `auth.json`; `models.json` is the catalogue's."""
         self._auth.refresh()
         return [self._auth.problem] if self._auth.problem else []
@@ -544,6 +540,13 @@ class Credentials:
         if any(self._is_filled(place) for place in places) or self._is_ambient(provider):
             return True
         return not places and not self._needs_key(provider)
+
+    def ready(self, model: ModelInfo) -> tuple[ModelInfo, str | None]:
+        """The model with its headers filled in, and its key: all a request needs.
+
+        Blocks and raises like `headers` and `key`.
+        """
+        return msgspec.structs.replace(model, headers=self.headers(model)), self.key(model.provider)
 
     def headers(self, model: ModelInfo) -> dict[str, str]:
         """The model's headers with `$NAME` and `!command` filled in; blocks like `key`.

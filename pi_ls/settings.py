@@ -19,9 +19,8 @@ from typing import Any, Literal, cast, get_args
 
 import msgspec
 
-from pi_ls.configfile import ConfigFile
+from pi_ls.configfile import ConfigFile, ConfigProblem
 from pi_ls.core.errors import InvalidSettings
-from pi_ls.core.events import SettingsProblem
 from pi_ls.core.jsonvalues import Json, is_array, is_object
 from pi_ls.core.options import BranchSummarySettings, CompactionSettings, PruningSettings, RetrySettings
 
@@ -101,7 +100,7 @@ class Settings:
     run: Json
     """What was switched for this run, over every layer; folders whose settings share it are switched
     together."""
-    problems: list[SettingsProblem]
+    problems: list[ConfigProblem]
     """Everything that could not be used, each once."""
     default_model: ModelRef | None
     """Provider and model id, where both are set."""
@@ -162,7 +161,7 @@ class Settings:
             self.run,
         )
 
-    def problems_since(self, earlier: Settings) -> list[SettingsProblem]:
+    def problems_since(self, earlier: Settings) -> list[ConfigProblem]:
         """The problems that were not there in earlier settings: those a person has not been told."""
         return [one for one in self.problems if one not in earlier.problems]
 
@@ -206,7 +205,6 @@ class Settings:
         """How transient failures are retried."""
         return self._retry
 
-    @property
     def effective(self) -> Json:
         """All that is set, unknown keys included, over the defaults: what a person is shown."""
         defaults = {
@@ -286,12 +284,12 @@ class Settings:
     def _object(self, source: str, value: Any) -> Json:
         if value is not None and not is_object(value):
             message = f"The settings of {source} must be an object; they are {_spell(value)} and ignored."
-            self.problems.append(SettingsProblem(file=source, key="", message=message))
+            self.problems.append(ConfigProblem(file=source, key="", message=message))
         return value if is_object(value) else {}
 
     def _ignored(self, source: str, keys: Sequence[str], why: str) -> None:
         message = f"{_name(keys)} of {source} is ignored: {why}."
-        self.problems.append(SettingsProblem(file=source, key=_name(keys), message=message))
+        self.problems.append(ConfigProblem(file=source, key=_name(keys), message=message))
 
     def _drop_wrong_containers(self) -> None:
         for keys in _CONTAINERS:
@@ -429,7 +427,7 @@ class Settings:
     def _report(self, keys: Sequence[str], expected: str, instead: str) -> None:
         error = self._invalid(keys, expected)
         message = f"{error.message.removesuffix('.')}, so {instead}."
-        self.problems.append(SettingsProblem(file=error.data["file"], key=error.data["key"], message=message))
+        self.problems.append(ConfigProblem(file=error.data["file"], key=error.data["key"], message=message))
 
 
 def _get(values: Any, keys: Sequence[str]) -> Any:

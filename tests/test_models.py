@@ -537,6 +537,9 @@ def test_headers_are_filled_in_like_keys(agent: Agent) -> None:
     model = agent.models({"mine": fake({"id": "m"}, headers=headers)}).catalogue.resolve("mine", "m")
     filled = {"x-plain": "a", "x-named": SECRET, "x-asked": "asked"}
     assert agent.credentials(TOKEN=SECRET).headers(model) == filled
+    ready, key = agent.credentials(TOKEN=SECRET).ready(model)
+    assert (ready.headers, key) == (filled, None)
+    assert SECRET not in repr(ready)
     with pytest.raises(NoCredentials, match="TOKEN"):
         agent.credentials().headers(model)
 

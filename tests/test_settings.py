@@ -117,7 +117,7 @@ def test_nested_objects_of_the_project_are_merged_into_the_users(folders: Folder
     assert budget(("fake", "b")) == (2, 5)
     assert budget(("fake", "other")) == (30000, 7000)
     assert settings.compaction().enabled
-    assert settings.effective["list"] == [9]
+    assert settings.effective()["list"] == [9]
 
 
 def test_false_and_zero_are_given_values(folders: Folders) -> None:
@@ -276,7 +276,7 @@ def test_settings_that_are_right_come_through_without_a_word(folders: Folders) -
     assert (settings.default_model, settings.session_dir) == (("a", "b/c"), "~/s")
     assert (settings.steering_mode, settings.follow_up_mode) == ("all", "one-at-a-time")
     assert settings.token_estimator == "chars"
-    assert settings.effective["theme"] == {"somebody": "else's"}
+    assert settings.effective()["theme"] == {"somebody": "else's"}
 
 
 def test_other_wrong_values_are_reported_and_their_defaults_used(folders: Folders) -> None:
@@ -366,7 +366,7 @@ def test_in_an_untrusted_workspace_the_editor_cannot_redirect_anything(folders: 
     found = untrusted.compaction()
     assert (found.remote_endpoint, found.models, found.keep_recent_tokens) == (None, (), 7)
     assert (untrusted.default_model, untrusted.session_dir) == (None, None)
-    assert not {"shellPath", "defaultTools", "approval"} & untrusted.effective.keys()
+    assert not {"shellPath", "defaultTools", "approval"} & untrusted.effective().keys()
 
     again = untrusted.reload({"compaction": {"keepRecentTokens": 8}})
     assert again.compaction().keep_recent_tokens == 8
@@ -383,7 +383,7 @@ def test_in_an_untrusted_workspace_the_editor_cannot_redirect_anything(folders: 
 
 def test_a_project_cannot_approve_its_own_tools(folders: Folders) -> None:
     settings = folders.write({"approval": {"bash": "deny"}}, {"approval": {"bash": "allow"}}).load()
-    assert settings.effective["approval"] == {"bash": "deny"}
+    assert settings.effective()["approval"] == {"bash": "deny"}
     assert [(one.file, one.key) for one in settings.problems] == [(str(folders.project_file), "approval")]
 
 
@@ -534,7 +534,7 @@ from pathlib import Path
 from pi_ls.settings import Settings
 settings = Settings.load(Path(sys.argv[1]))
 assert settings.problems == [], settings.problems
-assert settings.effective["note"] == "\\u00fc \\u4f60\\u597d \\U0001f600"
+assert settings.effective()["note"] == "\\u00fc \\u4f60\\u597d \\U0001f600"
 assert settings.set_auto_compaction(False) is None
 """
 
@@ -648,7 +648,7 @@ def test_the_switch_holds_over_every_layer_and_says_which_wins_after_a_restart(
     assert names[layer] in said
     assert not settings.auto_compaction()
     assert not settings.compaction().enabled
-    assert settings.effective["compaction"]["enabled"] is False
+    assert settings.effective()["compaction"]["enabled"] is False
     assert not settings.reload(on).compaction().enabled
     assert json.loads(folders.user_file.read_text()) == {"compaction": {"enabled": False}}
     assert settings.set_auto_compaction(True) is None, "they agree"
