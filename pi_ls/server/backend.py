@@ -6,9 +6,10 @@ nothing; so they are loaded on a thread once the client is answered, and the ser
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, cast
 
 import msgspec
 
@@ -186,3 +187,44 @@ class Backend(Protocol):
     def list_sessions(self, environment: Environment, *, everywhere: bool = False) -> list[Json]:
         """The rows of `pi.listSessions`, newest first: the folder's, or everybody's; for a thread."""
         ...
+
+
+class _Backend:
+    """The real layers."""
+
+    def __init__(self) -> None:
+        self._run: Json = {}  # what was switched for this run holds in every folder
+
+    def environment(self, folder: Path, options: EnvironmentOptions) -> Environment:
+        from pi_ls import session
+
+        return session.Environment(folder, run=self._run, **msgspec.structs.asdict(options))
+
+    async def open(self, path: Path, environment: Environment, emit: Emit) -> Session:
+        from pi_ls import session
+
+        return await session.AgentSession.open(path, cast("session.Environment", environment), emit)
+
+    async def create(
+        self, environment: Environment, emit: Emit, *, parent_session: str | None, name: str | None
+    ) -> Session:
+        from pi_ls import session
+
+        surroundings = cast("session.Environment", environment)
+        return await session.AgentSession.create(surroundings, emit, parent_session=parent_session, name=name)
+
+    def list_sessions(self, environment: Environment, *, everywhere: bool = False) -> list[Json]:
+        from pi_ls import session, store
+
+        surroundings = cast("session.Environment", environment)
+        if everywhere:
+            rows = store.list_sessions(surroundings.session_directories())
+        else:
+            rows = store.list_sessions(surroundings.sessions_directory(), str(surroundings.folder))
+        return [msgspec.to_builtins(row) for row in rows]
+
+
+def load_backend() -> Backend:
+    """Import the layers below; takes its time."""
+    importlib.import_module("pi_ls.session")
+    return _Backend()

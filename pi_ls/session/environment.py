@@ -5,11 +5,10 @@ Made once for a folder; nothing here reads the network, and nothing heavy is loa
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping
 from pathlib import Path
-
-import msgspec
 
 from pi_ls.core.jsonvalues import Json
 from pi_ls.llm import LitellmModel
@@ -31,7 +30,8 @@ class Environment:
 
     `folder` is the folder with links resolved; `default_model` (`provider/modelId`) is for sessions that
     name none; `session_dir` replaces the usual place of sessions; `trusted` says whether the client
-    vouches for the folder, without which its own settings are not read.
+    vouches for the folder, without which its own settings are not read. Folders that share `run` share
+    what is switched for this run.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class Environment:
         default_model: str | None = None,
         token_estimator: TokenEstimator | None = None,
         environ: Mapping[str, str] = os.environ,
+        run: Json | None = None,
     ) -> None:
         self.folder = Path(os.path.realpath(folder))
         self.agent_dir = agent_dir or default_agent_dir(environ)
@@ -59,6 +60,7 @@ class Environment:
             initialization=initialization,
             editor=editor,
             editor_trusted=trusted,
+            run=run,
         )
         self.catalogue = ModelCatalogue(self.agent_dir)
         self.credentials = Credentials(self.agent_dir, environ)
@@ -87,8 +89,7 @@ class Environment:
         def make() -> LitellmModel | Extractive:
             if model == OFFLINE:
                 return Extractive()
-            reached = msgspec.structs.replace(model, headers=self.credentials.headers(model))
-            key = self.credentials.key(model.provider)
+            reached, key = self.credentials.ready(model)
             return LitellmModel(reached, key, timeout_ms=self.settings.retry().request_timeout_ms)
 
         return Candidate(model.ref, make)
@@ -108,8 +109,9 @@ class Environment:
     def list_models(self, query: str | None = None) -> list[Json]:
         """The known models whose name holds `query`, with whether a key is there. Reads files."""
         wanted = (query or "").casefold()
+        available = functools.cache(self.credentials.available)
         return [
-            self.model_row(model) | {"available": self.credentials.available(model.provider)}
+            self.model_row(model) | {"available": available(model.provider)}
             for model in self.catalogue.all()
             if wanted in f"{model.ref} {model.name or ''}".casefold()
         ]
