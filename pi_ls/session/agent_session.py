@@ -91,6 +91,7 @@ class AgentSession:
         self._meter = UsageMeter(self.counter)
         self._operation: Operation | None = None
         self._path_model: tuple[str, str] | None = None
+        self._model_is_known = False
         self._writing = asyncio.Lock()
         self._counting = asyncio.Lock()
         self._usage_task: asyncio.Task[None] | None = None
@@ -375,8 +376,8 @@ class AgentSession:
         path = self.tree.path()
         self.thinking_level = thinking_level_of(path)
         named = model_of(path)
-        if self.model is None or named != self._path_model:
-            self._path_model = named
+        if named != self._path_model or not self._model_is_known:
+            self._path_model, self._model_is_known = named, True
             self.model = await asyncio.to_thread(self.environment.choose_model, named)
 
     # -- operations ------------------------------------------------------------------------------------
@@ -520,7 +521,7 @@ class AgentSession:
 
     async def settings_changed(self) -> None:
         """Look again at everything the settings decide."""
-        self.model = None
+        self._model_is_known = False
         await self._reset_counter()
         await self._follow_path()
         self.usage_changed()
