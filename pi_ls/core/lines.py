@@ -142,6 +142,7 @@ class PlacedEntry(Entry):
         read: Callable[[Entry], Json],
         offset: int,
         length: int,
+        pruned_at: float | msgspec.UnsetType | None = msgspec.UNSET,
     ) -> None:
         # Not through super(): this runs once for each line of a file.
         self.id = id
@@ -150,6 +151,7 @@ class PlacedEntry(Entry):
         self.timestamp = timestamp
         self.role = role
         self._read = read
+        self._pruned_at = pruned_at
         self.offset = offset
         self.length = length
 
@@ -225,11 +227,13 @@ class Scan:
                 continue
             type_, entry_id, parent_id = intern(envelope.type), envelope.id, envelope.parentId
             role: str | None = None
+            pruned_at: float | None = None
             if type_ == "message":
                 totals.messages += 1
                 message = envelope.message
                 if message is not None and message.role is not None:
                     role = intern(message.role)
+                    pruned_at = message.prunedAt
                     roles[role] = roles.get(role, 0) + 1
                     if role == "assistant":
                         if isinstance(message.content, list):
@@ -247,7 +251,8 @@ class Scan:
             last_id = entry_id
             size = len(line)
             add_id(entry_id)
-            append(PlacedEntry(entry_id, parent_id, type_, envelope.timestamp, role, read, offset, size - 1))
+            time = envelope.timestamp
+            append(PlacedEntry(entry_id, parent_id, type_, time, role, read, offset, size - 1, pruned_at))
             offset += size
             count += 1
         if not line.endswith(b"\n"):
@@ -441,6 +446,7 @@ class _BlockKind(msgspec.Struct, gc=False):
 
 class _EnvelopeMessage(msgspec.Struct, gc=False):
     role: str | None = None
+    prunedAt: float | None = None
     content: list[_BlockKind] | str | None = None
     usage: _EnvelopeUsage | None = None
 
