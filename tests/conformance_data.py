@@ -11,16 +11,15 @@ import gzip
 import hashlib
 import json
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from pi_ls.core.entries import Entry
-from pi_ls.core.jsonvalues import Json, is_object, loads
+from pi_ls.core.jsonvalues import Json, loads
+from pi_ls.core.lines import PlacedEntry, Scan
 
 FOLDER = Path(__file__).parent / "conformance"
-
-OLD_VERSIONS = frozenset({"v1-linear", "v1-compaction-index", "v1-hookmessage", "v2-hookmessage"})
-"""Sessions whose lines are upgraded before they are entries."""
 
 
 class Session:
@@ -51,30 +50,25 @@ class Session:
         return self.expected.get("leaves", [])
 
     def entries(self) -> list[Entry]:
-        """The entries of the lines that are well formed, in file order, read without the store."""
-        return [
-            Entry.of(data)
-            for data in self._objects()
-            if data.get("type") != "session"
-            and isinstance(data.get("type"), str)
-            and isinstance(data.get("id"), str)
-        ]
+        """The entries of the file, in file order, read and upgraded by `pi_ls.core.lines`."""
+        raw = self.raw
 
-    def _objects(self) -> list[Json]:
-        found: list[Json] = []
-        for line in self.raw.split(b"\n"):
-            try:
-                value = loads(line.removesuffix(b"\r"))
-            except ValueError:
-                continue  # malformed lines are the store's subject
-            if is_object(value):
-                found.append(value)
-        return found
+        def read(entry: Entry) -> Json:
+            assert isinstance(entry, PlacedEntry)
+            return scan.upgraded(loads(raw[entry.offset : entry.offset + entry.length]), entry)
+
+        scan = Scan(read)
+        return [*scan.take(BytesIO(raw).readlines())]
 
     def references(self, entries: list[Entry]) -> dict[int, str]:
         """`id(entry)` → how the expectations name the entry: by its id, or by its place (`@3`)."""
         by_place = self.expected.get("idScheme") == "index"
         return {id(entry): f"@{at}" if by_place else entry.id for at, entry in enumerate(entries)}
+
+
+def opened_sessions() -> list[Session]:
+    """The sessions the recorded program opened."""
+    return [one for one in sessions() if one.was_opened]
 
 
 @cache

@@ -34,7 +34,7 @@ from pi_ls.core.messages import (
 )
 from pi_ls.core.tokens import TokenCounter
 from pi_ls.core.tree import SessionTree
-from tests.conformance_data import OLD_VERSIONS, Session, sessions, table
+from tests.conformance_data import Session, opened_sessions, table
 from tests.core.builders import (
     assistant,
     branch_summary,
@@ -49,12 +49,7 @@ from tests.core.builders import (
     user,
 )
 
-LEAVES = [
-    (case, leaf)
-    for case in sessions()
-    if case.was_opened and case.name not in OLD_VERSIONS
-    for leaf in case.leaves
-]
+LEAVES = [(case, leaf) for case in opened_sessions() for leaf in case.leaves]
 
 
 def each(leaves: list[tuple[Session, Json]]) -> pytest.MarkDecorator:

@@ -36,13 +36,13 @@ from pi_ls.core.messages import (
     blocks_of,
     role_of,
 )
-from tests.conformance_data import OLD_VERSIONS, Session, same_text, sessions
+from tests.conformance_data import Session, opened_sessions, same_text
 from tests.core.builders import compaction, edit, line, message, result, user
 
-CURRENT = [one for one in sessions() if one.was_opened and one.name not in OLD_VERSIONS]
+OPENED = opened_sessions()
 
 
-@pytest.mark.parametrize("case", CURRENT, ids=repr)
+@pytest.mark.parametrize("case", OPENED, ids=repr)
 def test_entries_are_read_as_pi_reads_them(case: Session) -> None:
     entries = case.entries()
     names = case.references(entries)
@@ -55,7 +55,7 @@ def test_entries_are_read_as_pi_reads_them(case: Session) -> None:
     assert rows == [row[:4] for row in case.expected["entries"]]
 
 
-@pytest.mark.parametrize("case", CURRENT, ids=repr)
+@pytest.mark.parametrize("case", OPENED, ids=repr)
 def test_a_compaction_names_the_first_entry_it_kept(case: Session) -> None:
     entries = case.entries()
     names = {entry.id: case.references(entries)[id(entry)] for entry in entries}
@@ -67,7 +67,7 @@ def test_a_compaction_names_the_first_entry_it_kept(case: Session) -> None:
     assert kept == {row[0]: row[4]["firstKept"] for row in case.expected["entries"] if len(row) > 4}
 
 
-@pytest.mark.parametrize("case", CURRENT, ids=repr)
+@pytest.mark.parametrize("case", OPENED, ids=repr)
 def test_entries_yield_the_messages_pi_makes_of_them(case: Session) -> None:
     entries = case.entries()
     names = case.references(entries)
@@ -96,7 +96,7 @@ def whole_text(one: Any) -> str:
             return "\n".join(block.text for block in blocks_of(one.content) if isinstance(block, TextContent))
 
 
-@pytest.mark.parametrize("case", CURRENT, ids=repr)
+@pytest.mark.parametrize("case", OPENED, ids=repr)
 def test_the_sessions_name_is_the_last_one_set(case: Session) -> None:
     names = [body.name for entry in case.entries() if isinstance(body := entry.body, SessionInfoBody)]
     assert (names[-1] if names else None) == case.expected["open"]["sessionName"]

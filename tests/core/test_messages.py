@@ -29,7 +29,7 @@ from pi_ls.core.messages import (
     text_of,
     tool_calls,
 )
-from tests.conformance_data import sessions
+from tests.conformance_data import opened_sessions
 
 ANSWER: Json = {
     "role": "assistant",
@@ -128,7 +128,7 @@ def test_a_message_is_written_as_it_was_read(raw: Json) -> None:
 
 
 def test_every_recorded_message_survives_reading_and_writing_again() -> None:
-    for case in sessions():
+    for case in opened_sessions():
         for entry in case.entries():
             message = entry.message
             if message is not None:

@@ -9,10 +9,10 @@ from pi_ls.core.entries import Entry
 from pi_ls.core.jsonvalues import Json
 from pi_ls.core.messages import Message, decode_message
 from pi_ls.core.tokens import TokenCounter, estimate_tokens, utf16_length
-from tests.conformance_data import OLD_VERSIONS, Session, sessions, table
+from tests.conformance_data import Session, opened_sessions, table
 from tests.core.builders import assistant, branch_summary, compaction, label, message, user
 
-CURRENT = [one for one in sessions() if one.was_opened and one.name not in OLD_VERSIONS]
+OPENED = opened_sessions()
 
 
 def words(text: str) -> int:
@@ -35,7 +35,7 @@ def test_the_heuristic_agrees_with_pi(row: Json) -> None:
     assert estimate_tokens(decoded(row["message"])) == row["expected"]
 
 
-@pytest.mark.parametrize("case", CURRENT, ids=repr)
+@pytest.mark.parametrize("case", OPENED, ids=repr)
 def test_every_message_of_a_session_weighs_what_pi_says(case: Session) -> None:
     entries = case.entries()
     references = case.references(entries)

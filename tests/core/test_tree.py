@@ -9,7 +9,7 @@ from pi_ls.core.entries import Entry
 from pi_ls.core.jsonvalues import Json
 from pi_ls.core.messages import UserMessage, role_of, text_of
 from pi_ls.core.tree import Landing, SessionTree
-from tests.conformance_data import OLD_VERSIONS, Session, same_text, sessions, table
+from tests.conformance_data import Session, opened_sessions, same_text, table
 from tests.core.builders import (
     TIMESTAMP,
     assistant,
@@ -22,8 +22,8 @@ from tests.core.builders import (
     user,
 )
 
-CURRENT = [one for one in sessions() if one.was_opened and one.name not in OLD_VERSIONS]
-each_session = pytest.mark.parametrize("case", CURRENT, ids=repr)
+OPENED = opened_sessions()
+each_session = pytest.mark.parametrize("case", OPENED, ids=repr)
 
 
 def ids(entries: Any) -> list[str]:
@@ -52,7 +52,7 @@ def test_the_leaf_on_opening_is_the_one_pi_has(case: Session) -> None:
 @pytest.mark.parametrize(
     "case",
     # pi draws both lines of a repeated id, each with all children; here the later line alone has the id.
-    [one for one in CURRENT if one.name != "duplicate-ids"],
+    [one for one in OPENED if one.name != "duplicate-ids"],
     ids=repr,
 )
 def test_the_tree_is_the_one_pi_draws(case: Session) -> None:
@@ -83,7 +83,7 @@ def test_labels_are_resolved_as_pi_resolves_them(case: Session) -> None:
 
 PLAIN_MOVES = [
     (case, row)
-    for case in CURRENT
+    for case in OPENED
     for row in case.expected.get("navigate", [])
     if not row.get("appended") and not row.get("error") and not row.get("cancelled")
 ]
