@@ -532,6 +532,35 @@ def test_the_meter_follows_a_move_of_the_leaf() -> None:
     assert [before and before.tokens, after and after.tokens, appended and appended.tokens] == [20, 10, 30]
 
 
+def test_the_meter_follows_a_move_to_a_branch_of_the_same_length() -> None:
+    session = tree(user("u", None), assistant("a1", "u", total=10), assistant("a2", "u", total=20))
+    meter = UsageMeter(TokenCounter())
+    shown: list[float | None] = []
+    for leaf in ("a2", "a1", "a2"):
+        session.move(leaf)
+        usage = meter.usage(session.path(), 100)
+        shown.append(usage and usage.tokens)
+    assert shown == [20, 10, 20]
+
+
+def test_the_meter_follows_an_edit_and_a_compaction_that_are_appended() -> None:
+    session = tree(user("u1", None, "four"), assistant("a1", "u1", "four", total=9_000))
+    meter = UsageMeter(TokenCounter())
+    shown: list[tuple[float | None, float]] = []
+    for appended in (
+        edit("e", "a1", "u1", "12345678"),
+        compaction("c", "e", "a1", "four"),
+        user("u2", "c", "four"),
+        assistant("a2", "u2", "four", total=50),
+    ):
+        meter.usage(session.path(), 100)
+        session.append(Entry.of(appended))
+        usage = meter.usage(session.path(), 100)
+        assert usage is not None
+        shown.append((usage.tokens, usage.estimated_tokens))
+    assert shown == [(3, 3), (None, 2), (None, 3), (50, 50)]
+
+
 def test_the_meter_takes_a_change_of_the_window_at_once() -> None:
     session = tree(assistant("a1", None, total=10))
     meter = UsageMeter(TokenCounter())
