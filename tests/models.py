@@ -21,7 +21,11 @@ def openai_model(
 
 def openai_info(provider: Provider | ProviderProcess, **info: Any) -> ModelInfo:
     name = info.pop("id", "m200")
-    known = {"context_window": 200_000, "max_tokens": 8_192, "base_url": provider.openai} | info
+    known: dict[str, Any] = {
+        "context_window": 200_000,
+        "max_tokens": 8_192,
+        "base_url": provider.openai,
+    } | info
     return ModelInfo(provider="fake", id=name, litellm_model=f"openai/{name}", **known)
 
 
@@ -29,7 +33,11 @@ def anthropic_model(
     provider: Provider | ProviderProcess, *, timeout_ms: int = 5_000, **info: Any
 ) -> LitellmModel:
     """`claudia/c200` at the provider's Anthropic-like address."""
-    known = {"context_window": 200_000, "max_tokens": 16_384, "base_url": provider.anthropic} | info
+    known: dict[str, Any] = {
+        "context_window": 200_000,
+        "max_tokens": 16_384,
+        "base_url": provider.anthropic,
+    } | info
     described = ModelInfo(provider="claudia", id="c200", litellm_model="anthropic/c200", **known)
     return LitellmModel(described, KEY, timeout_ms=timeout_ms)
 
@@ -38,7 +46,7 @@ class ScriptedModel:
     """A model in the process: answers in order with completions, or raises what stands in their place."""
 
     def __init__(self, *script: Completion | Exception | str, **info: Any) -> None:
-        known = {
+        known: dict[str, Any] = {
             "context_window": 200_000,
             "max_tokens": 8_192,
             "base_url": "https://models.example/v1",
