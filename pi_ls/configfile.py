@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import re
-import secrets
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +18,6 @@ from typing import Any
 
 import msgspec
 
-from pi_ls.core.events import SettingsProblem
 from pi_ls.core.jsonvalues import Json, is_array, is_object
 
 _BOM = b"\xef\xbb\xbf"
@@ -31,6 +29,19 @@ _STRING_OR_EXTRA = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|,(?=(?:\s|//[^\n]*)*[
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 _Stamp = tuple[int, int, int, int]
+
+
+class ConfigProblem(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Something in a file, or in what a client sent, that cannot be used.
+
+    `file` is a path or the name of the layer, `key` the place in it (empty: all of it), `message` a
+    sentence for a person, `line` where one is known.
+    """
+
+    file: str
+    key: str
+    message: str
+    line: int | None = None
 
 
 class ConfigError(Exception):
@@ -52,7 +63,7 @@ class ConfigFile:
     def __init__(self, path: Path, *, relaxed: bool = False) -> None:
         self.path = path
         self.values: Json = {}
-        self.problem: SettingsProblem | None = None
+        self.problem: ConfigProblem | None = None
         self._relaxed = relaxed
         self._stamp: _Stamp | None = None
         self.read()
@@ -70,11 +81,11 @@ class ConfigFile:
             if data is not None:
                 self.values = parse_object(data, relaxed=self._relaxed)
         except ConfigError as error:
-            self.problem = SettingsProblem(
+            self.problem = ConfigProblem(
                 file=str(self.path),
                 key="",
                 message=f"{self.path} {error.says}. It counts as empty and will not be written to.",
-                line=error.line if error.line is not None else msgspec.UNSET,
+                line=error.line,
             )
 
     def changed(self) -> bool:
@@ -275,7 +286,7 @@ def _replace(path: Path, data: bytes) -> None:
     if old is not None and not os.access(target, os.W_OK):
         raise PermissionError("the file may not be written")
     make_private_folder(target.parent)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:

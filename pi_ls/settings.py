@@ -10,6 +10,7 @@ pruning and the remote endpoint.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -18,9 +19,8 @@ from typing import Any, Literal, cast, get_args
 
 import msgspec
 
-from pi_ls.configfile import ConfigFile
+from pi_ls.configfile import ConfigFile, ConfigProblem
 from pi_ls.core.errors import InvalidSettings
-from pi_ls.core.events import SettingsProblem
 from pi_ls.core.jsonvalues import Json, is_array, is_object
 from pi_ls.core.options import BranchSummarySettings, CompactionSettings, PruningSettings, RetrySettings
 
@@ -30,7 +30,6 @@ INITIALIZATION = "initializationOptions"
 """What errors call the layer a client sent with `initialize`."""
 EDITOR = "editor configuration"
 """What errors call the layer of `workspace/didChangeConfiguration`."""
-_RUN = "this run"
 
 LARGEST = 2**53 - 1
 """The largest whole number a setting may be: what every JSON reader holds exactly."""
@@ -95,12 +94,14 @@ def _merge_two(below: Json, above: Json) -> Json:
 class Settings:
     """The settings of one workspace folder, as they were when loaded.
 
-    Make one with `load`; `reload` gives the next one. `problems` lists everything that could not be used,
-    each once; `new_problems` those of them that the settings before this one did not have.
+    Make one with `load`; `reload` gives the next one.
     """
 
-    problems: list[SettingsProblem]
-    new_problems: list[SettingsProblem]
+    run: Json
+    """What was switched for this run, over every layer; folders whose settings share it are switched
+    together."""
+    problems: list[ConfigProblem]
+    """Everything that could not be used, each once."""
     default_model: ModelRef | None
     """Provider and model id, where both are set."""
     session_dir: str | None
@@ -120,8 +121,8 @@ class Settings:
     ) -> None:
         self._user, self._project = user, project
         self._initialization, self._editor, self._editor_trusted = initialization, editor, editor_trusted
-        self._run = run
-        self._resolve(known=())
+        self.run = run
+        self._resolve()
 
     @classmethod
     def load(
@@ -138,8 +139,7 @@ class Settings:
 
         `project_dir` is the workspace folder, None where it is not trusted. `initialization` is the
         client's `initializationOptions.settings`, `editor` what it said by `didChangeConfiguration`; both
-        are taken as they came. `run` holds what is switched for this run, over every layer: folders that
-        are given the same dict share it.
+        are taken as they came. `run` is that of other settings whose switches are to hold here too.
         """
         project = None if project_dir is None else ConfigFile(project_dir / PROJECT_FOLDER / SETTINGS_FILE)
         user = ConfigFile(agent_dir / SETTINGS_FILE)
@@ -152,16 +152,18 @@ class Settings:
         """
         if is_object(editor) and is_object(self._editor):
             editor = merge(self._editor, editor)
-        fresh = Settings(
+        return Settings(
             ConfigFile(self._user.path),
             None if self._project is None else ConfigFile(self._project.path),
             self._initialization,
             self._editor if editor is None else editor,
             self._editor_trusted,
-            self._run,
+            self.run,
         )
-        fresh.new_problems = [one for one in fresh.problems if one not in self.problems]
-        return fresh
+
+    def problems_since(self, earlier: Settings) -> list[ConfigProblem]:
+        """The problems that were not there in earlier settings: those a person has not been told."""
+        return [one for one in self.problems if one not in earlier.problems]
 
     def changed(self) -> bool:
         """Whether a settings file looks different from when it was read: a `stat` for each."""
@@ -185,14 +187,14 @@ class Settings:
         return msgspec.structs.replace(
             self._compaction,
             # Read again: another folder that shares the run's values may have switched it.
-            enabled=self._run_value(_ENABLED, self._compaction.enabled),
+            enabled=self._switched(_ENABLED, self._compaction.enabled),
             reserve_tokens=reserve,
             keep_recent_tokens=keep_recent,
         )
 
     def auto_compaction(self) -> bool:
         """Whether automatic compaction is wanted; never raises, whatever the token values are."""
-        return self._run_value(_ENABLED, self._compaction.enabled)
+        return self._switched(_ENABLED, self._compaction.enabled)
 
     def branch_summary(self) -> BranchSummarySettings:
         """What a branch summary goes by; no model changes it. Raises InvalidSettings with file and key."""
@@ -203,7 +205,6 @@ class Settings:
         """How transient failures are retried."""
         return self._retry
 
-    @property
     def effective(self) -> Json:
         """All that is set, unknown keys included, over the defaults: what a person is shown."""
         defaults = {
@@ -211,7 +212,7 @@ class Settings:
             "branchSummary": msgspec.to_builtins(BranchSummarySettings()),
             "retry": msgspec.to_builtins(RetrySettings()),
         }
-        return _presentable(merge(defaults, self._values, self._run))
+        return _presentable(merge(defaults, self._values, self.run))
 
     def set_auto_compaction(self, enabled: bool) -> str | None:
         """Switch automatic compaction for this run, over every layer, and write it to the user's file.
@@ -219,7 +220,7 @@ class Settings:
         Returns None, or a sentence for a person: why it could not be saved, or which layer will win after
         a restart. Blocks for the time of a small file's writing.
         """
-        self._run["compaction"] = {**self._run.get("compaction", {}), "enabled": enabled}
+        self.run["compaction"] = {**self.run.get("compaction", {}), "enabled": enabled}
         not_saved = self._user.set(_ENABLED, enabled)
         if not_saved is not None:
             return f"The switch holds for this run only. {not_saved}"
@@ -238,7 +239,7 @@ class Settings:
 
     # Resolving: everything that is checked when loaded.
 
-    def _resolve(self, known: Sequence[SettingsProblem]) -> None:
+    def _resolve(self) -> None:
         self.problems = [one.problem for one in (self._user, self._project) if one and one.problem]
         self._layers = self._read_layers()
         self._values = merge(*(layer.values for layer in self._layers))
@@ -260,7 +261,6 @@ class Settings:
         for keys in (_RESERVE, _KEEP_RECENT, _BRANCH_RESERVE):
             if self._has(keys) and _count(self._at(keys)) is None:
                 self._report(keys, "a whole number from 0 to 9007199254740991", "what needs it will fail")
-        self.new_problems = [one for one in self.problems if one not in known]
 
     def _read_layers(self) -> list[Layer]:
         layers = [Layer(str(self._user.path), self._user.values)]
@@ -284,12 +284,12 @@ class Settings:
     def _object(self, source: str, value: Any) -> Json:
         if value is not None and not is_object(value):
             message = f"The settings of {source} must be an object; they are {_spell(value)} and ignored."
-            self.problems.append(SettingsProblem(file=source, key="", message=message))
+            self.problems.append(ConfigProblem(file=source, key="", message=message))
         return value if is_object(value) else {}
 
     def _ignored(self, source: str, keys: Sequence[str], why: str) -> None:
         message = f"{_name(keys)} of {source} is ignored: {why}."
-        self.problems.append(SettingsProblem(file=source, key=_name(keys), message=message))
+        self.problems.append(ConfigProblem(file=source, key=_name(keys), message=message))
 
     def _drop_wrong_containers(self) -> None:
         for keys in _CONTAINERS:
@@ -406,8 +406,8 @@ class Settings:
             raise self._invalid(keys, f"a whole number from 0 to {LARGEST}")
         return count
 
-    def _run_value(self, keys: Sequence[str], otherwise: bool) -> bool:
-        value = _get(self._run, keys)
+    def _switched(self, keys: Sequence[str], otherwise: bool) -> bool:
+        value = _get(self.run, keys)
         return value if isinstance(value, bool) else otherwise
 
     def _at(self, keys: Sequence[str]) -> Any:
@@ -427,7 +427,7 @@ class Settings:
     def _report(self, keys: Sequence[str], expected: str, instead: str) -> None:
         error = self._invalid(keys, expected)
         message = f"{error.message.removesuffix('.')}, so {instead}."
-        self.problems.append(SettingsProblem(file=error.data["file"], key=error.data["key"], message=message))
+        self.problems.append(ConfigProblem(file=error.data["file"], key=error.data["key"], message=message))
 
 
 def _get(values: Any, keys: Sequence[str]) -> Any:
@@ -477,7 +477,7 @@ def _count(value: Any) -> int | None:
 def _name(keys: Sequence[str]) -> str:
     """A place as it is written in errors: `compaction.modelOverrides["provider/model"].reserveTokens`."""
     name = keys[0]
-    for parent, key in zip(keys, keys[1:], strict=False):
+    for parent, key in itertools.pairwise(keys):
         name += f"[{json.dumps(key, ensure_ascii=False)}]" if parent == "modelOverrides" else f".{key}"
     return name
 

@@ -9,6 +9,7 @@ seeds 000 and 002 for the two summary entries.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
@@ -333,7 +334,7 @@ def _message_of_body(body: Body, timestamp: float) -> Message | None:
 
 def session_name(text: str) -> str | None:
     """A session's name as it is kept: trimmed, line breaks as spaces, None where nothing is left."""
-    return " ".join(text.split("\n")).replace("\r", " ").strip() or None
+    return re.sub(r"[\r\n]+", " ", text).strip() or None
 
 
 def time_of(timestamp: Timestamp) -> float:

@@ -51,10 +51,10 @@ class ContextUsage(Event, frozen=True, kw_only=True, tag="context_usage"):
     `tokens` and `percent` are None after a compaction until the next answer; `percent` may pass 100.
     """
 
-    tokens: float | msgspec.UnsetType | None = msgspec.UNSET
+    tokens: int | float | msgspec.UnsetType | None = msgspec.UNSET
     context_window: int | msgspec.UnsetType = msgspec.UNSET
-    percent: float | msgspec.UnsetType | None = msgspec.UNSET
-    estimated_tokens: float | msgspec.UnsetType = msgspec.UNSET
+    percent: int | float | msgspec.UnsetType | None = msgspec.UNSET
+    estimated_tokens: int | float | msgspec.UnsetType = msgspec.UNSET
     source: Literal["measured", "measured+estimate", "estimate"] | msgspec.UnsetType = msgspec.UNSET
     threshold_tokens: int | msgspec.UnsetType = msgspec.UNSET
     auto_compaction_enabled: bool | msgspec.UnsetType = msgspec.UNSET

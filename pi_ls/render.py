@@ -1,0 +1,108 @@
+"""Values of the protocol as lines for a terminal: the context meter, the tree of a session, a preview.
+
+The same values go to editors; this is how the command line and the demo show them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pi_ls.core.jsonvalues import Json
+from pi_ls.terminal import (
+    BLUE,
+    BOLD,
+    CYAN,
+    DIM,
+    GREEN,
+    MAGENTA,
+    RED,
+    YELLOW,
+    Style,
+    Terminal,
+    count,
+    fit,
+    pad,
+    plain,
+)
+
+METER_CELLS = 32
+WARNING_PERCENT, ERROR_PERCENT = 70, 90
+"""From where on a meter is yellow and red, as in pi's own footer."""
+
+_ROLE_STYLE: dict[str, Style] = {
+    "user": CYAN,
+    "assistant": BLUE,
+    "compaction": MAGENTA,
+    "branch_summary": MAGENTA,
+}
+
+
+def meter(usage: Json, terminal: Terminal) -> str:
+    """One line that says how full a context is, from the result of `pi.contextUsage`."""
+    if "contextWindow" not in usage:
+        return "context: unknown (no model, or a model whose window is not known)"
+    window = usage["contextWindow"]
+    percent = usage.get("percent")
+    if percent is None:
+        known = f"?  of {count(window)} tokens, until the next answer"
+        return f"[{'·' * METER_CELLS}] {known}  (estimated {count(usage.get('estimatedTokens', 0))})"
+    colour = RED if percent >= ERROR_PERCENT else YELLOW if percent >= WARNING_PERCENT else GREEN
+    full = min(METER_CELLS, round(METER_CELLS * percent / 100))
+    bar = terminal.style("█" * full, colour) + terminal.style("░" * (METER_CELLS - full), DIM)
+    figures = terminal.style(f"{percent:5.1f}%", BOLD, colour)
+    detail = f"{count(usage['tokens'])} of {count(window)} tokens"
+    return f"{bar} {figures}  {detail}  {terminal.style(usage.get('source', ''), DIM)}"
+
+
+def tree_lines(nodes: Sequence[Json], terminal: Terminal) -> Iterator[str]:
+    """The nodes of `pi.getTree`, one line each: id, tokens, place in the tree, who spoke, and how it begins.
+
+    A line of talk stays flat; only where it really forks do its branches get a rail of their own.
+    """
+    children: dict[str | None, list[str]] = {}
+    for node in nodes:
+        children.setdefault(node["parentId"], []).append(node["id"])
+    rails: dict[str | None, str] = {None: ""}
+    for node in nodes:
+        parent = node["parentId"]
+        siblings = children[parent]
+        above = rails.get(parent, "")
+        if len(siblings) > 1 and parent is not None:
+            last = node["id"] == siblings[-1]
+            rail, rails[node["id"]] = above + ("└─" if last else "├─"), above + ("  " if last else "│ ")
+        else:
+            rail = rails[node["id"]] = above
+        yield _tree_line(node, rail, terminal)
+
+
+def _tree_line(node: Json, rail: str, terminal: Terminal) -> str:
+    on_path = node["onPath"]
+    dot = "◆" if node["isLeaf"] else "●" if on_path else "○"
+    kind = str(node.get("role") or node["type"])
+    label = f" [{plain(node['label'])}]" if node.get("label") else ""
+    mark = (" (orphan)" if node.get("orphan") else "") + (" ← leaf" if node["isLeaf"] else "")
+    head = f"{node['id'][:8]}  {count(node['tokens']):>7}  "
+    who = pad(_NAMES.get(kind, kind), 10)
+    room = terminal.width - len(head) - len(rail) - len(dot) - len(who) - len(label) - len(mark) - 2
+    text = fit(plain(node["text"]), max(room, 12))
+    style = (_ROLE_STYLE.get(kind, DIM),) if on_path else (DIM,)
+    return (
+        terminal.style(head, DIM)
+        + terminal.style(rail, DIM)
+        + terminal.style(dot, *(style if on_path else (DIM,)))
+        + " "
+        + terminal.style(who, *style)
+        + terminal.style(label.lstrip() + " " if label else "", YELLOW)
+        + (text if on_path else terminal.style(text, DIM))
+        + terminal.style(mark, BOLD, GREEN)
+    )
+
+
+_NAMES = {
+    "toolResult": "result",
+    "assistant": "assistant",
+    "bashExecution": "bash",
+    "branch_summary": "summary",
+    "compaction": "compacted",
+    "custom_message": "custom",
+}

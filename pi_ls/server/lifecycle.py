@@ -1,0 +1,99 @@
+"""Leaving with the editor: noticing that its process has died, and never staying longer than promised."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import Final
+
+logger = logging.getLogger(__name__)
+
+POLL_INTERVAL_S: Final = 2.0
+LAST_RESORT_S: Final = 4.5
+"""However an orderly end goes, the process is gone this long after it was asked to go."""
+
+
+def watch_process(pid: int, on_death: Callable[[], None]) -> Callable[[], None]:
+    """Call `on_death` on the event loop when that process is no more; returns what stops the watching.
+
+    Where the system can wait for a process (Linux) this costs nothing; elsewhere it looks every two seconds. On
+    Windows nothing is watched: there the end of standard input has to do.
+    """
+    loop = asyncio.get_running_loop()
+    if sys.platform == "win32":
+        return lambda: None
+    if not _alive(pid):
+        logger.error(
+            "The editor's process, processId %d, does not exist; the server ends. An editor that runs in another "
+            "container or on another machine must send null",
+            pid,
+        )
+        loop.call_soon(on_death)
+        return lambda: None
+    descriptor = _open_process(pid)
+    if descriptor is None:
+        return asyncio.create_task(_poll(pid, on_death), name="watch editor").cancel
+    return _Watch(loop, descriptor, on_death).stop
+
+
+class _Watch:
+    """A process descriptor on the loop, which becomes readable when the process ends."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, descriptor: int, on_death: Callable[[], None]
+    ) -> None:
+        self._loop = loop
+        self._descriptor: int | None = descriptor
+        self._on_death = on_death
+        loop.add_reader(descriptor, self._died)
+
+    def _died(self) -> None:
+        self.stop()
+        self._on_death()
+
+    def stop(self) -> None:
+        if self._descriptor is not None:
+            self._loop.remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _open_process(pid: int) -> int | None:
+    if sys.platform == "linux":
+        try:
+            return os.pidfd_open(pid)
+        except OSError:  # an old kernel, or not allowed
+            return None
+    return None
+
+
+async def _poll(pid: int, on_death: Callable[[], None]) -> None:
+    while _alive(pid):
+        await asyncio.sleep(POLL_INTERVAL_S)
+    on_death()
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True  # it is somebody else's
+    return True
+
+
+def leave_by_force(exit_code: int) -> None:
+    """End the process in `LAST_RESORT_S` seconds without asking any thread: one that hangs must not hold it."""
+
+    def leave() -> None:
+        logger.error("Something did not end in time; the server leaves without it")
+        os._exit(exit_code)
+
+    timer = threading.Timer(LAST_RESORT_S, leave)
+    timer.daemon = True
+    timer.start()

@@ -1,0 +1,327 @@
+"""Workspace folders, the sessions that are open in them, and which one of a folder is current.
+
+One file is one session, whoever opened it. A session belongs to the folder it was opened for and goes with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from pygls import uris
+
+from pi_ls.core.errors import InvalidParams, NoSession, PiError, SessionNotFound
+from pi_ls.core.events import SessionOpened, SettingsProblem
+from pi_ls.core.jsonvalues import Json
+from pi_ls.server.backend import Backend, Environment, EnvironmentOptions, Session
+from pi_ls.server.notifications import Channel, Notifier
+
+logger = logging.getLogger(__name__)
+
+CLOSE_TIMEOUT_S: Final = 3.0
+SETTINGS_INTERVAL_S: Final = 2.0
+"""How often the settings files are looked at (a stat each)."""
+
+
+class Folder:
+    """A workspace folder: `uri` as the client wrote it, which session is current."""
+
+    def __init__(self, uri: str, path: Path, *, trusted: bool) -> None:
+        self.uri = uri
+        self.path = path
+        self.trusted = trusted
+        self.environment: Environment | None = None
+        self.current: Opened | None = None
+        self.opening: asyncio.Task[None] | None = None
+
+
+class Opened(msgspec.Struct, eq=False):
+    """An open session, the folder it belongs to and the way its events go."""
+
+    session: Session
+    folder: Folder
+    environment: Environment
+    channel: Channel
+
+    @property
+    def path(self) -> str:
+        """The file with links resolved: what makes it this session and no other."""
+        return os.path.realpath(self.session.file.path)
+
+
+class Workspaces:
+    """All folders and sessions of one connection. `load_backend` is called once, on a thread."""
+
+    def __init__(self, load_backend: Callable[[], Backend], notifier: Notifier) -> None:
+        self._load_backend = load_backend
+        self._notifier = notifier
+        self._options = EnvironmentOptions()
+        self._folders: list[Folder] = []
+        self._default: Folder | None = None
+        self._sessions: list[Opened] = []
+        self._loading: asyncio.Task[Backend] | None = None
+        self._opening = asyncio.Lock()
+        self._closing: asyncio.Task[None] | None = None
+
+    def configure(self, options: EnvironmentOptions, folders: Iterable[str]) -> None:
+        """What the client said at `initialize`."""
+        self._options = options
+        for uri in folders:
+            self._add(uri)
+
+    # -- folders ---------------------------------------------------------------------------------------
+
+    @property
+    def folders(self) -> list[Folder]:
+        """The client's folders; without any, the process's own directory, untrusted."""
+        if self._folders:
+            return list(self._folders)
+        if self._default is None:
+            here = Path.cwd()
+            self._default = Folder(here.as_uri(), here, trusted=False)
+        return [self._default]
+
+    def folder(self, uri: str | None) -> Folder:
+        """The folder a command means. Raises InvalidParams (`workspace`)."""
+        folders = self.folders
+        if uri is None:
+            if len(folders) > 1:
+                raise InvalidParams(
+                    "Several folders are open; say which is meant in “workspace”", path="workspace"
+                )
+            return folders[0]
+        path = _path(uri)
+        for folder in folders:
+            if folder.uri == uri or (path is not None and _same(folder.path, path)):
+                return folder
+        raise InvalidParams(f"{uri} is not a folder of this workspace", path="workspace")
+
+    def _add(self, uri: str) -> Folder | None:
+        path = _path(uri)
+        if path is None:
+            logger.warning("The workspace folder %s is no folder on this machine; it is left out", uri)
+            return None
+        folder = Folder(uri, path, trusted=self._options.trusted)
+        self._folders.append(folder)
+        return folder
+
+    async def change_folders(self, added: Iterable[str], removed: Iterable[str]) -> list[Folder]:
+        """Take folders in and let others go, with their sessions; returns the new ones."""
+        for uri in removed:
+            path = _path(uri)
+            for folder in [f for f in self._folders if f.uri == uri or (path and _same(f.path, path))]:
+                self._folders.remove(folder)
+                await self._stop_opening([folder])
+                await self._close_all([opened for opened in self._sessions if opened.folder is folder])
+        return [folder for uri in added if (folder := self._add(uri)) is not None]
+
+    # -- what folders share ----------------------------------------------------------------------------
+
+    async def backend(self) -> Backend:
+        """The layers below, loaded at the first call."""
+        if self._loading is None:
+            self._loading = asyncio.create_task(asyncio.to_thread(self._load_backend))
+        return await asyncio.shield(self._loading)
+
+    async def environment(self, folder: Folder) -> Environment:
+        """The folder's settings and surroundings, with its settings files as they are now."""
+        backend = await self.backend()
+        if folder.environment is None:
+            options = msgspec.structs.replace(self._options, trusted=folder.trusted)
+            folder.environment = backend.environment(folder.path, options)
+            self._tell_problems(folder, folder.environment)
+        elif folder.environment.settings.changed():
+            await self.reload(folder)
+        return folder.environment
+
+    async def reload(self, folder: Folder) -> Environment:
+        """Read the folder's settings again and let its sessions know."""
+        if folder.environment is None:
+            return await self.environment(folder)
+        folder.environment.reload_settings()
+        await self._settings_changed(folder, folder.environment)
+        return folder.environment
+
+    async def configure_editor(self, settings: Json) -> None:
+        """The editor's configuration is another one."""
+        self._options = msgspec.structs.replace(self._options, editor=settings)
+        for folder in self.folders:
+            if folder.environment is not None:
+                folder.environment.reload_settings(settings)
+                await self._settings_changed(folder, folder.environment)
+
+    async def follow_settings(self) -> None:
+        """Read settings files again when they change; runs until it is cancelled."""
+        while True:
+            await asyncio.sleep(SETTINGS_INTERVAL_S)
+            for folder in self.folders:
+                if folder.environment is not None and folder.environment.settings.changed():
+                    try:
+                        await self.reload(folder)
+                    except PiError as error:
+                        logger.warning("Reading the settings again failed: %s", error)
+
+    async def _settings_changed(self, folder: Folder, environment: Environment) -> None:
+        self._tell_problems(folder, environment)
+        for opened in self.sessions_of(environment):
+            await opened.session.settings_changed()
+
+    def _tell_problems(self, folder: Folder, environment: Environment) -> None:
+        for problem in environment.settings.problems:
+            line = msgspec.UNSET if problem.line is None else problem.line
+            event = SettingsProblem(file=problem.file, key=problem.key, message=problem.message, line=line)
+            self._notifier.push(folder.uri, None, event)
+
+    # -- sessions --------------------------------------------------------------------------------------
+
+    def sessions_of(self, environment: Environment) -> list[Opened]:
+        """The open sessions that share an environment."""
+        return [opened for opened in self._sessions if opened.environment is environment]
+
+    async def session(self, workspace: str | None, session_id: str | None) -> Opened:
+        """The session a command means. Raises SessionNotFound, NoSession or InvalidParams.
+
+        Waits for the folder's newest session where that is just being opened, and sees to it that settings
+        files changed a moment ago hold for the command.
+        """
+        opened = self.by_id(session_id) if session_id is not None else await self._current(workspace)
+        await self.environment(opened.folder)
+        return opened
+
+    def by_id(self, session_id: str) -> Opened:
+        """An open session by its id, in whichever folder. Raises SessionNotFound."""
+        for opened in self._sessions:
+            if opened.session.id == session_id:
+                return opened
+        raise SessionNotFound(f"No open session has the id {session_id}; open it first", sessionId=session_id)
+
+    async def _current(self, workspace: str | None) -> Opened:
+        folder = self.folder(workspace)
+        if folder.current is None and folder.opening is not None:
+            await asyncio.wait([folder.opening])
+        if folder.current is None:
+            raise NoSession(f"No session is open in {folder.path}; open one or begin a new one")
+        return folder.current
+
+    async def list_sessions(self, folder: Folder, *, everywhere: bool = False) -> list[Json]:
+        """The rows of `pi.listSessions`, newest first."""
+        backend, environment = await self.backend(), await self.environment(folder)
+        return await asyncio.to_thread(backend.list_sessions, environment, everywhere=everywhere)
+
+    async def path_of(self, folder: Folder, session_id: str) -> Path:
+        """The file of a session by its id, which is only ever compared. Raises SessionNotFound."""
+        for opened in self._sessions:
+            if opened.session.id == session_id:
+                return Path(opened.session.file.path)
+        for everywhere in (False, True):
+            for row in await self.list_sessions(folder, everywhere=everywhere):
+                if row["id"] == session_id:
+                    return Path(row["path"])
+        raise SessionNotFound(f"There is no session with the id {session_id}", sessionId=session_id)
+
+    async def open(self, folder: Folder, path: Path, *, make_current: bool = True) -> Opened:
+        """Open a session file, or find it open. Raises SessionNotFound or SessionUnreadable.
+
+        `make_current` False: it becomes the folder's current one only where there is none by then.
+        """
+        async with self._opening:
+            real = os.path.realpath(path)
+            for opened in self._sessions:
+                if opened.path == real:
+                    self._make_current(folder, opened)
+                    opened.channel.emit(SessionOpened(state=opened.session.state()))
+                    return opened
+            backend, environment = await self.backend(), await self.environment(folder)
+            channel = Channel(self._notifier, folder.uri)
+            session = await backend.open(path, environment, channel.emit)
+            opened = self._register(Opened(session, folder, environment, channel))
+        if make_current or folder.current is None:
+            self._make_current(folder, opened)
+        return opened
+
+    async def create(
+        self, folder: Folder, *, parent_session: str | None = None, name: str | None = None
+    ) -> Opened:
+        """Begin a new session, which becomes the folder's current one."""
+        backend, environment = await self.backend(), await self.environment(folder)
+        channel = Channel(self._notifier, folder.uri)
+        session = await backend.create(environment, channel.emit, parent_session=parent_session, name=name)
+        opened = self._register(Opened(session, folder, environment, channel))
+        self._make_current(folder, opened)
+        return opened
+
+    def open_latest(self, folder: Folder, open_: Callable[[Path], Awaitable[None]]) -> None:
+        """Open the folder's newest session in the background, by `open_`; commands that want one wait for it."""
+        folder.opening = asyncio.create_task(self._open_latest(folder, open_), name="open latest session")
+
+    async def _open_latest(self, folder: Folder, open_: Callable[[Path], Awaitable[None]]) -> None:
+        try:
+            rows = await self.list_sessions(folder)
+            if rows and folder.current is None:
+                await open_(Path(rows[0]["path"]))
+        except (PiError, OSError) as error:
+            logger.warning("The newest session of %s could not be opened: %s", folder.path, error)
+
+    def _register(self, opened: Opened) -> Opened:
+        self._sessions.append(opened)
+        opened.channel.bind(opened.session.id)
+        return opened
+
+    def _make_current(self, folder: Folder, opened: Opened) -> None:
+        folder.current = opened
+
+    # -- closing ---------------------------------------------------------------------------------------
+
+    async def close_session(self, opened: Opened) -> None:
+        """Close a session; where it was current, no session is."""
+        if opened in self._sessions:
+            self._sessions.remove(opened)
+        for folder in [*self.folders, opened.folder]:
+            if folder.current is opened:
+                folder.current = None
+        await opened.session.close()
+
+    async def close(self) -> None:
+        """Close everything; called twice, the second call waits for the first."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        await self._stop_opening(self.folders)
+        await self._close_all(list(self._sessions))
+
+    async def _stop_opening(self, folders: Iterable[Folder]) -> None:
+        tasks = [folder.opening for folder in folders if folder.opening is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _close_all(self, sessions: list[Opened]) -> None:
+        if not sessions:
+            return
+        tasks = [asyncio.create_task(self.close_session(opened)) for opened in sessions]
+        done, late = await asyncio.wait(tasks, timeout=CLOSE_TIMEOUT_S)
+        for task in done:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                logger.error("Closing a session failed", exc_info=error)
+        if late:
+            logger.error("%d sessions did not close in %g s", len(late), CLOSE_TIMEOUT_S)
+
+
+def _path(uri: str) -> Path | None:
+    """The folder a URI names, None where it names none on this machine."""
+    if not uri.startswith("file:"):
+        return None
+    path = uris.to_fs_path(uri)
+    return Path(path) if path else None
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one == other or os.path.realpath(one) == os.path.realpath(other)

@@ -1,0 +1,234 @@
+"""Compaction: one sequence whoever asked for it, and the preview of what it would do.
+
+Start, preparation, summary, entry on disk, new context, end: every start has exactly one end, because both
+come from one context manager. Source: seed 001 (`compact`, `_runAutoCompaction`), seeds 000 and 002.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pi_ls.core.compaction import CompactionPreparation, CompactionResult, Refusal, prepare_compaction
+from pi_ls.core.context import build_session_context
+from pi_ls.core.entries import Entry
+from pi_ls.core.errors import AlreadyCompacted, NoModel, NothingToCompact, PiError
+from pi_ls.core.events import CompactionEnd, CompactionReason, CompactionStart, SessionCompactFailed
+from pi_ls.core.extractive import extractive_summary
+from pi_ls.core.jsonvalues import Json
+from pi_ls.core.options import CompactionSettings
+from pi_ls.core.transcript import file_lists
+from pi_ls.remote import RemoteEndpoint
+from pi_ls.session.candidates import on_retry, summarizers
+from pi_ls.summarize import compact as make_summary
+from pi_ls.summarize import summary_prompts
+
+if TYPE_CHECKING:
+    from pi_ls.session.agent_session import AgentSession, Operation, Progress
+
+FAILURE_PREFIX: dict[CompactionReason, str] = {
+    "manual": "Compaction failed: ",
+    "threshold": "Auto-compaction failed: ",
+    "overflow": "Context overflow recovery failed: ",
+}
+
+
+class Outcome:
+    """What a compaction that has been announced came to; `result` is set by success."""
+
+    def __init__(self) -> None:
+        self.result: Json | None = None
+        self.from_extension = False
+
+
+@contextmanager
+def announced(
+    session: AgentSession, reason: CompactionReason, will_retry: bool = False
+) -> Generator[Outcome]:
+    """Tell that a compaction begins, and whatever happens inside, tell once how it ended."""
+    outcome = Outcome()
+    session.emit(CompactionStart(reason=reason))
+    try:
+        yield outcome
+    except PiError as error:
+        _failed(session, reason, outcome, will_retry, FAILURE_PREFIX[reason] + error.message)
+        raise
+    except asyncio.CancelledError:
+        _failed(session, reason, outcome, will_retry, None)
+        raise
+    except BaseException as error:
+        # A fault of ours: the editor must still see the end, and the cause goes up to the log.
+        _failed(session, reason, outcome, will_retry, f"{FAILURE_PREFIX[reason]}{type(error).__name__}")
+        raise
+    session.emit(
+        CompactionEnd(
+            reason=reason, aborted=False, will_retry=will_retry, result=outcome.result or msgspec.UNSET
+        )
+    )
+
+
+def _failed(
+    session: AgentSession, reason: CompactionReason, outcome: Outcome, will_retry: bool, sentence: str | None
+) -> None:
+    """Tell the end of a compaction that failed, or (no sentence) was aborted."""
+    message = sentence if sentence is not None else msgspec.UNSET
+    aborted = sentence is None
+    session.emit(CompactionEnd(reason=reason, aborted=aborted, will_retry=False, error_message=message))
+    session.emit(
+        SessionCompactFailed(
+            reason=reason,
+            aborted=aborted,
+            will_retry=will_retry,
+            from_extension=outcome.from_extension,
+            error_message=message,
+        )
+    )
+
+
+async def compact(
+    session: AgentSession,
+    operation: Operation,
+    instructions: str | None,
+    progress: Progress | None,
+    reason: CompactionReason = "manual",
+) -> Json:
+    """Summarise the older part of the path and append the compaction; the protocol's CompactionResult.
+
+    Model, settings and path are those of this moment, whatever is changed while it runs. Raises NoModel,
+    InvalidSettings, AlreadyCompacted, NothingToCompact, whatever the summary may raise, and WriteFailed;
+    nothing was written then.
+    """
+    with announced(session, reason) as outcome:
+        settings = session.compaction_settings()
+        if session.model is None and not settings.models:
+            raise NoModel("No model selected")
+        preparation = await _prepare(session, tuple(session.tree.path()), settings)
+        result = await _summarise(session, preparation, instructions, progress)
+        operation.committed = True
+        entry = await session.append(_body(result), required=True)
+        outcome.result = await _told(session, entry, result)
+    return outcome.result
+
+
+async def _prepare(
+    session: AgentSession, path: Sequence[Entry], settings: CompactionSettings
+) -> CompactionPreparation:
+    preparation = await asyncio.to_thread(prepare_compaction, path, settings, session.counter)
+    if isinstance(preparation, Refusal):
+        raise AlreadyCompacted if preparation.kind == "AlreadyCompacted" else NothingToCompact
+    return preparation
+
+
+async def _summarise(
+    session: AgentSession,
+    preparation: CompactionPreparation,
+    instructions: str | None,
+    progress: Progress | None,
+) -> CompactionResult:
+    settings = preparation.settings
+    if progress is not None:
+        progress.report("Summarising the conversation")
+    return await make_summary(
+        preparation,
+        await asyncio.to_thread(summarizers, session, settings.models),
+        session.environment.prompts,
+        instructions=instructions,
+        thinking_level=session.thinking_level,
+        retry=session.environment.settings.retry(),
+        on_retry=on_retry(session, progress),
+        remote=RemoteEndpoint(settings.remote_endpoint) if settings.remote_endpoint else None,
+        count_text=session.count_text,
+    )
+
+
+def _body(result: CompactionResult) -> Json:
+    """The entry of a result, with pi's name for the flag."""
+    body: Json = {"type": "compaction", "summary": result.summary}
+    if result.short_summary is not None:
+        body["shortSummary"] = result.short_summary
+    body |= {"firstKeptEntryId": result.first_kept_entry_id, "tokensBefore": result.tokens_before}
+    if result.usage is not None:
+        body["usage"] = msgspec.to_builtins(result.usage)
+    if result.details is not None:
+        body["details"] = result.details
+    if result.preserve_data is not None:
+        body["preserveData"] = result.preserve_data
+    if result.from_extension:
+        body["fromHook"] = True
+    return body
+
+
+async def _told(session: AgentSession, entry: Entry, result: CompactionResult) -> Json:
+    """The result as the protocol tells it, with the size of the context it left."""
+    after = await asyncio.to_thread(_context_tokens, session, tuple(session.tree.path_to(entry.id)))
+    told = {key: value for key, value in _body(result).items() if key not in ("type", "fromHook")}
+    return (
+        {"entryId": entry.id}
+        | told
+        | {
+            "estimatedTokensAfter": after,
+            "fromExtension": result.from_extension,
+        }
+    )
+
+
+def _context_tokens(session: AgentSession, path: Sequence[Entry]) -> int:
+    """Estimated tokens of the context a path makes."""
+    return sum(session.counter.message(one.message) for one in build_session_context(path).messages)
+
+
+def preview(
+    session: AgentSession, path: Sequence[Entry], instructions: str | None, keep_recent_tokens: int | None
+) -> Json:
+    """What `compact` would do now, without a model (`pi.previewCompaction`). Raises InvalidSettings.
+
+    `estimatedTokensAfter` counts the kept messages and a summary as long as the built-in offline one.
+    """
+    settings = session.compaction_settings()
+    if keep_recent_tokens is not None:
+        settings = msgspec.structs.replace(settings, keep_recent_tokens=keep_recent_tokens)
+    preparation = prepare_compaction(path, settings, session.counter)
+    told: Json = {"settings": _told_settings(settings)}
+    if isinstance(preparation, Refusal):
+        return {"possible": False, "reason": preparation.message} | told
+    lists = file_lists(preparation.file_ops)
+    prompts = summary_prompts(preparation, session.environment.prompts, instructions=instructions)
+    told |= {
+        "possible": True,
+        "firstKeptEntryId": preparation.first_kept_entry_id,
+        "isSplitTurn": preparation.is_split_turn,
+        "summarizedEntryIds": list(preparation.summarized_entry_ids),
+        "turnPrefixEntryIds": list(preparation.turn_prefix_entry_ids),
+        "keptEntryIds": list(preparation.kept_entry_ids),
+        "tokensBefore": preparation.tokens_before,
+        "estimatedTokensAfter": _tokens_after(session, path, preparation),
+        "readFiles": list(lists.read_files),
+        "modifiedFiles": list(lists.modified_files),
+        "prompts": [{"name": name, "tokens": session.count(text)} for name, text in prompts],
+    }
+    if preparation.previous_summary is not None:
+        told["previousSummary"] = preparation.previous_summary
+    return told
+
+
+def _tokens_after(session: AgentSession, path: Sequence[Entry], preparation: CompactionPreparation) -> int:
+    messages = (*preparation.messages_to_summarize, *preparation.turn_prefix_messages)
+    stand_in = Entry.of(
+        {
+            "type": "compaction",
+            "id": "preview",
+            "parentId": path[-1].id,
+            "summary": extractive_summary(messages, preparation.previous_summary),
+            "firstKeptEntryId": preparation.first_kept_entry_id,
+        }
+    )
+    return _context_tokens(session, (*path, stand_in))
+
+
+def _told_settings(settings: CompactionSettings) -> Json:
+    told: Json = msgspec.to_builtins(settings)
+    return {key: told[key] for key in ("enabled", "reserveTokens", "keepRecentTokens", "calibrate")}

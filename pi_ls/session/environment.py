@@ -1,0 +1,133 @@
+"""What the sessions of one workspace folder share: where files are, settings, models, keys, prompts.
+
+Made once for a folder; nothing here reads the network, and nothing heavy is loaded before it is needed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from pi_ls.core.jsonvalues import Json
+from pi_ls.llm import LitellmModel
+from pi_ls.models import OFFLINE, Credentials, ModelCatalogue, ModelInfo, choose_model
+from pi_ls.prompts import Prompts
+from pi_ls.settings import Settings, TokenEstimator
+from pi_ls.store import session_directories, sessions_directory
+from pi_ls.summarize import Candidate, Extractive
+
+
+def default_agent_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    """`$PI_CODING_AGENT_DIR`, else `~/.pi/agent`."""
+    named = environ.get("PI_CODING_AGENT_DIR")
+    return Path(named).expanduser() if named else Path.home() / ".pi" / "agent"
+
+
+class Environment:
+    """One workspace folder's surroundings.
+
+    `folder` is the folder with links resolved; `default_model` (`provider/modelId`) is for sessions that
+    name none; `session_dir` replaces the usual place of sessions; `trusted` says whether the client
+    vouches for the folder, without which its own settings are not read.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        agent_dir: Path | None = None,
+        session_dir: str | None = None,
+        trusted: bool = False,
+        initialization: Json | None = None,
+        editor: Json | None = None,
+        default_model: str | None = None,
+        token_estimator: TokenEstimator | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self.folder = Path(os.path.realpath(folder))
+        self.agent_dir = agent_dir or default_agent_dir(environ)
+        self.trusted = trusted
+        self.default_model = default_model
+        self._named_session_dir = session_dir or environ.get("PI_CODING_AGENT_SESSION_DIR")
+        self._token_estimator: TokenEstimator | None = token_estimator
+        self.settings = Settings.load(
+            self.agent_dir,
+            self.folder if trusted else None,
+            initialization=initialization,
+            editor=editor,
+            editor_trusted=trusted,
+        )
+        self.catalogue = ModelCatalogue(self.agent_dir)
+        self.credentials = Credentials(self.agent_dir, environ)
+        self.prompts = Prompts(self.agent_dir)
+
+    def reload_settings(self, editor: Json | None = None) -> None:
+        """Read the settings files again; `editor` is added to what the editor had configured."""
+        self.settings = self.settings.reload(editor)
+
+    def choose_model(self, named: tuple[str, str] | None) -> ModelInfo | None:
+        """The model of a session whose path names `named`; None where none can be found.
+
+        Reads files: call it in a thread.
+        """
+        return choose_model(
+            self.catalogue,
+            self.credentials,
+            of_path=named,
+            option=self.default_model,
+            default=self.settings.default_model,
+        )
+
+    def candidate(self, model: ModelInfo) -> Candidate:
+        """What makes summaries with a model; its key and headers are looked up when its turn comes."""
+
+        def make() -> LitellmModel | Extractive:
+            if model == OFFLINE:
+                return Extractive()
+            reached = msgspec.structs.replace(model, headers=self.credentials.headers(model))
+            key = self.credentials.key(model.provider)
+            return LitellmModel(reached, key, timeout_ms=self.settings.retry().request_timeout_ms)
+
+        return Candidate(model.ref, make)
+
+    def model_row(self, model: ModelInfo) -> Json:
+        """A model as the protocol tells it."""
+        row: Json = {"provider": model.provider, "id": model.id}
+        for key, value in (
+            ("name", model.name),
+            ("contextWindow", model.context_window),
+            ("maxTokens", model.max_tokens),
+        ):
+            if value is not None:
+                row[key] = value
+        return row | {"reasoning": model.reasoning}
+
+    def list_models(self, query: str | None = None) -> list[Json]:
+        """The known models whose name holds `query`, with whether a key is there. Reads files."""
+        wanted = (query or "").casefold()
+        return [
+            self.model_row(model) | {"available": self.credentials.available(model.provider)}
+            for model in self.catalogue.all()
+            if wanted in f"{model.ref} {model.name or ''}".casefold()
+        ]
+
+    @property
+    def token_estimator(self) -> TokenEstimator:
+        """What counts tokens: the client's wish, else the settings'."""
+        return self._token_estimator or self.settings.token_estimator
+
+    def sessions_directory(self) -> Path:
+        """Where this folder's sessions are kept. Raises SessionUnreadable for a link in its place."""
+        return sessions_directory(self.agent_dir, self._session_dir(), str(self.folder))
+
+    def session_directories(self) -> list[Path]:
+        """Where the sessions of all folders are kept."""
+        return session_directories(self.agent_dir, self._session_dir())
+
+    def _session_dir(self) -> Path | None:
+        """What replaces the usual place: the client's option, else the environment, else the settings."""
+        named = self._named_session_dir or self.settings.session_dir
+        return self.folder / Path(named).expanduser() if named else None
