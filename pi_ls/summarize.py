@@ -33,7 +33,7 @@ from pi_ls.core.jsonvalues import Json
 from pi_ls.core.messages import Message, Usage
 from pi_ls.core.options import RetrySettings
 from pi_ls.core.transcript import FileOps, file_lists, serialize_conversation
-from pi_ls.llm import Completion, CountText, LitellmModel, Model, Request
+from pi_ls.llm import Completion, CountText, Model, Request
 from pi_ls.models import OFFLINE, ModelInfo
 from pi_ls.prompts import (
     BRANCH_CONTEXT,
@@ -82,13 +82,6 @@ class Candidate(msgspec.Struct, frozen=True):
     """`provider/modelId`, for error sentences."""
     make: Callable[[], Model | Extractive]
     """Called once a run, in a thread, since reading a key may run a command. May raise NoCredentials."""
-
-    @classmethod
-    def of(cls, info: ModelInfo, key: Callable[[str], str | None], *, timeout_ms: int = 120_000) -> Candidate:
-        """A model as litellm reaches it, with the key that `key(provider)` gives, or the one without."""
-        if info.ref == OFFLINE.ref:
-            return cls(info.ref, Extractive)
-        return cls(info.ref, lambda: LitellmModel(info, key(info.provider), timeout_ms=timeout_ms))
 
 
 class Summarizers(msgspec.Struct, frozen=True):

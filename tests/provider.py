@@ -119,6 +119,8 @@ class Provider:
         self.decide: Callable[[Received], Reply | None] | None = None
         self.requests: list[Received] = []
         self.closed: list[float] = []
+        self.events = 0
+        """Pieces of streams sent so far."""
         self.open = 0
         self.most_open = 0
         self._changed = asyncio.Event()
@@ -234,6 +236,8 @@ class Provider:
             if number == reply.hang_after:
                 await self._hang(response, reply)
             await response.write(piece)
+            self.events += 1
+            self._changed.set()
             await asyncio.sleep(reply.pause)
         return response
 
