@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from pi_ls.core.entries import SESSION_VERSION, Entry, Header, Timestamp
-from pi_ls.core.jsonvalues import Json, is_array, is_object, loads, optional_string, string
+from pi_ls.core.jsonvalues import Json, is_array, is_count, is_object, loads, optional_string, string
 from pi_ls.core.messages import Usage, context_tokens, decode_usage
 
 BOM = b"\xef\xbb\xbf"
@@ -269,7 +269,7 @@ class Scan:
         found: list[PlacedEntry] = []
         for record in records:
             if self.header is None:
-                self._take_header(record, start)
+                self._take_header(record, start, is_whole_line=problem is None)
             elif (entry := self._entry(record, start)) is not None:
                 found.append(entry)
         if problem is not None and start != self._torn_at and (ended or report_torn):
@@ -282,10 +282,12 @@ class Scan:
         self.lines += ended
         return found
 
-    def _take_header(self, record: Record, start: int) -> None:
+    def _take_header(self, record: Record, start: int, *, is_whole_line: bool) -> None:
         header = decode_header(record.data)
-        if header is None:
+        if header is None and is_whole_line:
             raise NotASession
+        if header is None:
+            return
         self.header, self.version = header, header.version
         self.header_place = (start + record.start, record.length)
         if header.version < SESSION_VERSION:
@@ -341,30 +343,31 @@ class Record(msgspec.Struct, frozen=True):
 
 
 def split_records(line: bytes, without_ids: bool = False) -> tuple[list[Record], str | None]:
-    """The complete objects on a line, and what is wrong with it (None: it is one object).
+    """The complete objects on a line, and what is wrong with it (None: it is one object, or blank).
 
-    After a torn fragment an object counts only if it looks like an entry of its own and everything from
-    there to the end of the line is complete; otherwise a block inside the fragment could be taken for one.
+    What follows a torn record counts if it is an entry by itself and not a part of something larger: a
+    block inside the torn record could be taken for one otherwise.
     """
     at = len(BOM) if line.startswith(BOM) else 0
-    if not line[at:].strip():
+    body = line[at:].strip(_BLANKS)
+    if not body.strip():
         return [], None
-    whole = _object(line[at:].strip(_BLANKS))
+    whole = _object(body)
     if whole is not None:
-        start = at + len(line[at:]) - len(line[at:].lstrip(_BLANKS))
-        return [Record(start, len(line.rstrip(_BLANKS)) - start, whole)], None
-    # Latin-1 makes one character of one byte, so places in the text are places in the line; the structure
-    # of JSON is ASCII, and the texts themselves are decoded from the bytes.
-    text = line.decode("latin-1")
-    records, end = _objects(line, text, at)
-    if end == len(text):
-        return records, f"holds {len(records)} records" if len(records) != 1 else None
-    for candidate in _RECORD_START.finditer(text, end + 1):
-        rest, rest_end = _objects(line, text, candidate.start())
-        if rest_end == len(text) and all(_stands_alone(one.data, without_ids) for one in rest):
-            return [*records, *rest], f"holds a torn record and {len(records) + len(rest)} complete ones"
+        return [Record(line.index(b"{", at), len(body), whole)], None
+    search = _Search(line)
+    records, at = search.objects(at)
+    if at == len(line):
+        return records, f"holds {len(records)} records"
+    for candidate in _RECORD_START.finditer(search.text, at):
+        if candidate.start() < at:
+            continue
+        found, end = search.objects(candidate.start())
+        is_part = search.text[end : end + 1] in _CONTINUATIONS
+        if found and not is_part and all(_stands_alone(one.data, without_ids) for one in found):
+            records, at = records + found, end
     if records:
-        return records, f"holds {len(records)} complete records and something that is none"
+        return records, f"holds {len(records)} complete records and something that is none; it stays"
     if line.endswith(b"\n"):
         return [], "is no complete JSON object; it is passed over and stays in the file"
     return [], "ends in the middle of a record; it stays, and the next entry begins a line of its own"
@@ -374,11 +377,14 @@ def decode_header(data: Json) -> Header | None:
     """The header of a session from the first object of its file; None where it is none."""
     if data.get("type") != "session" or not isinstance(data.get("id"), str):
         return None
-    version = data.get("version", FORMAT_WITHOUT_IDS)
-    known = isinstance(version, int | float) and not isinstance(version, bool)
+    version = data.get("version")
+    if version is None:
+        version = FORMAT_WITHOUT_IDS
+    elif not is_count(version):
+        version = SESSION_VERSION  # whatever it is, it is not the time before versions
     return Header(
         id=data["id"],
-        version=max(int(version), FORMAT_WITHOUT_IDS) if known else FORMAT_WITHOUT_IDS,
+        version=max(int(version), FORMAT_WITHOUT_IDS),
         timestamp=string(data.get("timestamp")),
         cwd=string(data.get("cwd")),
         parent_session=optional_string(data.get("parentSession")),
@@ -469,6 +475,8 @@ _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 
 _BLANKS = b" \t\r\n"
 _TYPES_WITH_USAGE = frozenset(("compaction", "branch_summary", "usage"))
+_CONTINUATIONS = (",", "]", "}")
+_LEAST_EFFORT = 4 << 20
 _RECORD_START = re.compile(r'\{\s*"(?:type|id|parentId|timestamp)"\s*:')
 
 
@@ -490,23 +498,45 @@ def _object(data: bytes) -> Json | None:
     return value if is_object(value) else None
 
 
-def _objects(line: bytes, text: str, at: int) -> tuple[list[Record], int]:
-    """Complete objects from a place on, one after the other, and where they end."""
-    records: list[Record] = []
-    while True:
-        while at < len(text) and text[at] in " \t\r\n":
-            at += 1
-        if not text.startswith("{", at):
-            return records, at
+class _Search:
+    """Looks for objects on a line, with an end to the effort.
+
+    Latin-1 makes one character of one byte, so places in `text` are places in the line; the structure of
+    JSON is ASCII, and the objects themselves are decoded from the bytes.
+    """
+
+    def __init__(self, line: bytes) -> None:
+        self.text = line.decode("latin-1")
+        self._line = line
+        self._left = 8 * len(line) + _LEAST_EFFORT
+
+    def objects(self, at: int) -> tuple[list[Record], int]:
+        """Complete objects from a place on, one after the other, and where something else begins."""
+        records: list[Record] = []
+        while True:
+            while at < len(self.text) and self.text[at] in " \t\r\n":
+                at += 1
+            end = self._end_of_object(at)
+            data = _object(self._line[at:end]) if end is not None else None
+            if end is None or data is None:
+                return records, at
+            records.append(Record(at, end - at, data))
+            at = end
+
+    def _end_of_object(self, at: int) -> int | None:
+        # A line that is nested deeply and never closed could be tried at each of its braces, to its end.
+        if self._left < 0 or not self.text.startswith("{", at):
+            return None
         try:
-            _, end = _structure.raw_decode(text, at)
+            _, end = _structure.raw_decode(self.text, at)
+        except json.JSONDecodeError as error:
+            self._left -= error.pos - at
         except (ValueError, RecursionError):
-            return records, at
-        data = _object(line[at:end])
-        if data is None:
-            return records, at
-        records.append(Record(at, end - at, data))
-        at = end
+            self._left -= _LEAST_EFFORT // 256
+        else:
+            self._left -= end - at
+            return end
+        return None
 
 
 def _stands_alone(data: Json, without_ids: bool) -> bool:

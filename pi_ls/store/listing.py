@@ -173,9 +173,9 @@ class _Reading:
                 if listed is not None and not self._is_looked_into(listed):
                     self._messages += listed.type == "message"
                     continue
-            records, _ = split_records(line, self._without_ids)
+            records, problem = split_records(line, self._without_ids)
             for record in records:
-                if not self._take(record):
+                if not self._take(record) and problem is None:
                     return None
         if self._header is None:
             return None
