@@ -104,7 +104,10 @@ def node(id: str, parent: str | None, *, on_path: bool = True, leaf: bool = Fals
 
 
 def rails(*nodes: Json) -> list[str]:
-    return [line.split("  ", 2)[2].strip().split(" user")[0] for line in tree_lines(nodes, Terminal(io.StringIO(), {}))]
+    return [
+        line.split("  ", 2)[2].strip().split(" user")[0]
+        for line in tree_lines(nodes, Terminal(io.StringIO(), {}))
+    ]
 
 
 def test_a_talk_without_forks_is_drawn_flat() -> None:
