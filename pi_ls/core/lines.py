@@ -150,6 +150,7 @@ class PlacedEntry(Entry):
         self.timestamp = timestamp
         self.role = role
         self._read = read
+        self._pruned_at = msgspec.UNSET
         self.offset = offset
         self.length = length
 
