@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 from pi_ls.core.jsonvalues import Json
 
@@ -53,7 +53,7 @@ class Client:
         folder: Path,
         environ: Mapping[str, str],
         on_notification: OnNotification,
-        stderr: int = asyncio.subprocess.DEVNULL,
+        stderr: int | BinaryIO = asyncio.subprocess.DEVNULL,
     ) -> None:
         self._command = command
         self._folder = folder

@@ -16,7 +16,7 @@ import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pi_ls.client import Client, ResponseError, ServerGone
 from pi_ls.core.jsonvalues import Json
@@ -30,6 +30,7 @@ READY, IDEA = "ready to merge", "dead end: localtime"
 CONTEXT_WINDOW = 40_960
 RESERVE_TOKENS, KEEP_RECENT_TOKENS = 8_192, 6_000
 SUMMARY_LINES = 24
+LOG_LINES = 20
 TIMEOUT = 60.0
 """Seconds after which something is wrong; the demo itself takes a few."""
 
@@ -37,17 +38,25 @@ TIMEOUT = 60.0
 def run_demo(terminal: Terminal) -> int:
     """Tell the story; returns the exit code (1 where the server did not do what it should)."""
     started = time.monotonic()
-    try:
-        with _scratch() as (folder, agent_dir):
-            asyncio.run(asyncio.wait_for(_Story(terminal, folder, agent_dir).tell(), TIMEOUT))
-    except (ResponseError, ServerGone, TimeoutError) as error:
-        terminal.line(terminal.style(f"The demo failed: {error or 'no answer in time'}", RED))
-        return 1
+    with _scratch() as (folder, agent_dir), (folder.parent / "server.log").open("w+b") as log:
+        story = _Story(terminal, folder, agent_dir, log)
+        try:
+            asyncio.run(asyncio.wait_for(story.tell(), TIMEOUT))
+        except (ResponseError, ServerGone, TimeoutError) as error:
+            _show_failure(error, log, terminal)
+            return 1
     seconds = time.monotonic() - started
     terminal.line(
         terminal.style(f"Done in {seconds:.1f} s. Nothing was kept, nothing left this machine.", DIM)
     )
     return 0
+
+
+def _show_failure(error: Exception, log: BinaryIO, terminal: Terminal) -> None:
+    terminal.line(terminal.style(f"The demo failed: {str(error) or 'no answer in time'}", RED))
+    log.seek(0)
+    for line in log.read().decode(errors="replace").splitlines()[-LOG_LINES:]:
+        terminal.line(f"  {plain(line)}")
 
 
 @contextmanager
@@ -104,19 +113,22 @@ def _environment(agent_dir: Path, environ: Mapping[str, str] = os.environ) -> di
 class _Story:
     """The scenes, in order. Each asks the server for something and shows what came back."""
 
-    def __init__(self, terminal: Terminal, folder: Path, agent_dir: Path) -> None:
+    def __init__(self, terminal: Terminal, folder: Path, agent_dir: Path, log: BinaryIO) -> None:
         self._terminal = terminal
         self._folder = folder
         self._agent_dir = agent_dir
-        self._client: Client
         self._quiet = True
+        self._client = Client(
+            [sys.executable, "-m", "pi_ls"],
+            folder=folder,
+            environ=_environment(agent_dir),
+            on_notification=self._on_notification,
+            stderr=log,
+        )
 
     async def tell(self) -> None:
-        command = [sys.executable, "-m", "pi_ls"]
-        environment = _environment(self._agent_dir)
-        async with Client(
-            command, folder=self._folder, environ=environment, on_notification=self._on_notification
-        ) as self._client:
+        """All scenes. Raises ResponseError, or ServerGone where the server died."""
+        async with self._client:
             await self._open()
             await self._leave_the_dead_end()
             await self._preview()

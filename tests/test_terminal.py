@@ -1,0 +1,138 @@
+"""What a person sees: widths, colours, and that a session's text cannot take the terminal over."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from pi_ls.core.jsonvalues import Json
+from pi_ls.render import meter, tree_lines
+from pi_ls.terminal import BOLD, Terminal, cells, fit, pad, plain
+
+
+class Screen(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+@pytest.mark.parametrize(
+    ("stream", "environ", "coloured"),
+    [
+        (Screen(), {}, True),
+        (Screen(), {"NO_COLOR": "1"}, False),
+        (Screen(), {"NO_COLOR": ""}, True),
+        (Screen(), {"TERM": "dumb"}, False),
+        (io.StringIO(), {}, False),
+    ],
+)
+def test_colours_are_for_terminals_that_want_them(
+    stream: io.StringIO, environ: dict[str, str], coloured: bool
+) -> None:
+    assert Terminal(stream, environ).style("x", BOLD) == ("\x1b[1mx\x1b[0m" if coloured else "x")
+
+
+def test_text_of_a_session_cannot_command_the_terminal() -> None:
+    assert plain("a\x1b[2Jb\x07\n\tc\u202ed\ud83d") == "a\ufffd[2Jb\ufffd c\ufffdd\ufffd"
+
+
+def test_wide_characters_count_twice_and_colours_not_at_all() -> None:
+    assert cells("日本") == 4
+    assert cells("\x1b[1mab\x1b[0m") == 2
+    assert cells("e\u0301") == 1
+
+
+def test_a_text_is_cut_to_a_width_by_what_it_takes_on_the_screen() -> None:
+    assert fit("日本語", 6) == "日本語"
+    assert fit("日本語", 5) == "日本…"
+    assert fit("plain", 0) == ""
+
+
+def test_columns_line_up() -> None:
+    screen = io.StringIO()
+    Terminal(screen, {}).table([("a", "日本"), ("bbb", "c")], right=(0,), indent=1)
+    assert screen.getvalue() == "   a  日本\n bbb  c\n"
+    assert pad("日本", 5) == "日本 "
+
+
+def usage(percent: float | None) -> Json:
+    tokens = None if percent is None else percent * 10
+    return {
+        "contextWindow": 1_000,
+        "percent": percent,
+        "tokens": tokens,
+        "estimatedTokens": 100,
+        "source": "measured",
+    }
+
+
+def test_a_meter_over_its_window_is_full_and_says_by_how_much() -> None:
+    line = meter(usage(123.4), Terminal(io.StringIO(), {}))
+    assert "░" not in line
+    assert "123.4%" in line
+    assert "1,234 of 1,000 tokens" in line
+
+
+def test_a_meter_that_is_not_known_has_a_question_mark_and_an_estimate() -> None:
+    line = meter(usage(None), Terminal(io.StringIO(), {}))
+    assert "?" in line
+    assert "estimated 100" in line
+
+
+def test_a_meter_without_a_window_says_why() -> None:
+    assert "unknown" in meter({}, Terminal(io.StringIO(), {}))
+
+
+def node(id: str, parent: str | None, *, on_path: bool = True, leaf: bool = False) -> Json:
+    return {
+        "id": id,
+        "parentId": parent,
+        "type": "message",
+        "role": "user",
+        "text": f"text of {id}",
+        "tokens": 1,
+        "onPath": on_path,
+        "isLeaf": leaf,
+    }
+
+
+def rails(*nodes: Json) -> list[str]:
+    return [
+        line.split("  ", 2)[2].strip().split(" user")[0]
+        for line in tree_lines(nodes, Terminal(io.StringIO(), {}))
+    ]
+
+
+def test_a_talk_without_forks_is_drawn_flat() -> None:
+    drawn = [line[10:22] for line in tree_lines([node("a", None), node("b", "a"), node("c", "b")], SCREEN)]
+    assert len(set(drawn)) == 1
+
+
+def test_each_branch_of_a_fork_has_its_rail() -> None:
+    nodes = [
+        node("a", None),
+        node("b", "a", on_path=False),
+        node("c", "b", on_path=False),
+        node("d", "a"),
+        node("e", "d", leaf=True),
+    ]
+    drawn = [line[len("a  ") :].split("user")[0].split()[1:] for line in tree_lines(nodes, SCREEN)]
+    assert drawn == [["●"], ["├─○"], ["│", "○"], ["└─●"], ["◆"]]
+
+
+def test_a_line_of_the_tree_fits_the_terminal() -> None:
+    long = {**node("a", None, leaf=True), "text": "日本" * 100, "label": "here"}
+    (line,) = tree_lines([long], SCREEN)
+    assert cells(line) <= 100
+    assert "[here]" in line
+    assert line.endswith("← leaf")
+
+
+SCREEN = Terminal(io.StringIO(), {})
