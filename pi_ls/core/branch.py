@@ -16,7 +16,6 @@ from pi_ls.core.entries import BranchSummaryBody, CompactionBody, Entry, message
 from pi_ls.core.messages import (
     AssistantMessage,
     Message,
-    SystemMessage,
     ToolResultMessage,
 )
 from pi_ls.core.tokens import TokenCounter
@@ -109,14 +108,14 @@ def _listed_files(entry: Entry) -> FileOps:
 
 
 def _newest_first(entries: Sequence[Entry]) -> Iterator[tuple[Entry, Message]]:
-    """The messages worth telling: no tool results, failed answers or system messages, edits applied."""
+    """The messages to tell, with context edits applied: no tool results and no failed answers."""
     edits = context_edits(entries)
     for entry in reversed(entries):
         message = message_of(entry)
         if message is not None and entry.id in edits:
             message = edit_message(message, edits[entry.id].replacement)
         match message:
-            case None | ToolResultMessage() | SystemMessage() | AssistantMessage(stop_reason="error"):
+            case None | ToolResultMessage() | AssistantMessage(stop_reason="error"):
                 continue
             case _:
                 yield entry, message

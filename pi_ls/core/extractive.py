@@ -141,21 +141,21 @@ _CHANGES = {"edit": "Edited", "write": "Wrote"}
 
 def _tell(story: Story, instructions: str | None) -> _Points:
     """The points of a conversation, by section."""
-    requests = [_request(text) for text in story.requests]
+    asked = [sentence for text in story.requests for sentence in sentences(text)]
+    said = [sentence for text in story.said for sentence in sentences(text)]
+    requests = [
+        _request(text) for text in (*story.requests[:1], *story.requests[1:][-_SECTIONS["goal"].most :])
+    ]
     return {
         "goal": [*requests[:1], *(f"Then: {clip(text, 160)}" for text in requests[1:])],
-        "constraints": [_plain_start(s) for s in _matching(story.requests, _REQUIREMENT) if s[-1] != "?"],
+        "constraints": [_plain_start(s) for s in asked if _REQUIREMENT.search(s) and s[-1] != "?"],
         "done": [*_accomplishments(story), *_changes(story.actions), *_mended_commands(story.actions)],
         "in_progress": _unfinished(story),
         "blocked": _blocked(story),
-        "decisions": [_with_reason(sentence) for sentence in _matching(story.said, _DECIDED)],
+        "decisions": [_with_reason(sentence) for sentence in said if _DECIDED.search(sentence)],
         "next_steps": _next_steps(story),
-        "context": [*_focus(story, instructions), *_facts(story)],
+        "context": [*_focus([*said, *asked], instructions), *_facts(story, said)],
     }
-
-
-def _matching(texts: Iterable[str], wanted: re.Pattern[str]) -> list[str]:
-    return [sentence for text in texts for sentence in sentences(text) if wanted.search(sentence)]
 
 
 def _request(text: str) -> str:
@@ -217,8 +217,7 @@ def _blocked(story: Story) -> list[str]:
 
 
 def _failure(action: Action) -> str:
-    what = f"{action.quoted} fails" if action.tool == "bash" else f"{action.tool} {action.quoted} failed"
-    return f"{what}: {clip(error_line(action.output), 180)}"
+    return f"{_named(action)} fails: {clip(error_line(action.output), 180)}"
 
 
 def _unfinished(story: Story) -> list[str]:
@@ -227,8 +226,12 @@ def _unfinished(story: Story) -> list[str]:
     points = [f"{_WORKING}{clip(_request(story.requests[-1]), 180)}"] if story.requests else []
     if story.closing:
         points.append(f"{_LAST_SAID}{gist(story.closing[-1], 180)}")
-    running = [action.quoted for action in story.actions if action.outcome == "open"]
+    running = [_named(action) for action in story.actions if action.outcome == "open"]
     return points + [f"{what} had not finished" for what in running[-1:]]
+
+
+def _named(action: Action) -> str:
+    return action.quoted if action.tool == "bash" else f"{action.tool} of {action.quoted}"
 
 
 _WORKING, _LAST_SAID = "Working on: ", "Last said: "
@@ -255,8 +258,7 @@ def _announced(told: Sequence[str]) -> Iterator[str]:
 
 
 def _repair(action: Action) -> str:
-    what = action.quoted
-    return f"Make {what} succeed" if action.tool == "bash" else f"Repeat the {action.tool} of {what}"
+    return f"{'Make' if action.tool == 'bash' else 'Have the'} {_named(action)} succeed"
 
 
 def _with_reason(sentence: str) -> str:
@@ -267,38 +269,24 @@ def _with_reason(sentence: str) -> str:
     return sentence
 
 
-def _focus(story: Story, instructions: str | None) -> list[str]:
+def _focus(told: Sequence[str], instructions: str | None) -> list[str]:
     """What was asked to be looked at, and the sentences that have most to do with it."""
     if not instructions or not instructions.strip():
         return []
-    words = set(_WORD.findall(instructions.lower())) - _COMMON
-    told = [s for text in story.said for s in sentences(text)]
-    told += [s for text in story.requests for s in sentences(text)]
+    words = {*_WORD.findall(instructions[:2_000].lower())} - _COMMON
     hits = {sentence: len(words.intersection(_WORD.findall(sentence.lower()))) for sentence in told}
     best = sorted((s for s in hits if hits[s]), key=lambda s: -hits[s])[:4]
     return [f"{_FOCUS}{gist(instructions, 150)}", *(sentence for sentence in hits if sentence in best)]
 
 
-_WORD = re.compile(r"\w{4,}")
 _FOCUS = "Focus asked for: "
-_COMMON = {
-    "about",
-    "focus",
-    "summary",
-    "summarize",
-    "summarise",
-    "please",
-    "keep",
-    "with",
-    "that",
-    "this",
-    "what",
-}
+_WORD = re.compile(r"\w{4,}")
+_COMMON = {"about", "focus", "summary", "summarize", "please", "keep", "with", "that", "this", "what"}
 
 
-def _facts(story: Story) -> list[str]:
+def _facts(story: Story, said: Sequence[str]) -> list[str]:
     """Names, places and addresses that work goes on with."""
-    found = [s for s in _matching(story.said, _FOUND) if "`" in s]
+    found = [s for s in said if "`" in s and _FOUND.search(s)]
     facts = [s for s in found if not _DECIDED.search(s) and not _ANNOUNCED.match(s)][-4:]
     addresses = dict.fromkeys(url for text in story.requests for url in _URL.findall(text[:20_000]))
     if addresses:

@@ -67,9 +67,11 @@ def _if_any(sentence: str) -> Iterator[str]:
 
 def one_line(text: str) -> str:
     """A text on one line, safe to quote: no control characters, lone surrogates or tags of ours."""
-    text = _OUR_TAG.sub(r"\1", text)
-    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    text = _OUR_TAG.sub(r"\1", text) if "<" in text else text
+    if not text.isprintable():
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        text = "".join(character if character.isprintable() else " " for character in text)
+    return " ".join(text.split())
 
 
 def clip(text: str, width: int) -> str:

@@ -157,7 +157,8 @@ def _images(content: Content) -> int:
 
 def _hear(story: Story, text: str) -> None:
     text = text.strip()
-    if text and not (len(text) < 100 and _GO_ON.fullmatch(text)):
+    says_something = any(character.isalnum() for character in text)
+    if says_something and not (len(text) < 100 and _GO_ON.fullmatch(text)):
         story.requests.append(text)
         story.closing = []
     story.finished = False

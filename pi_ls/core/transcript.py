@@ -72,9 +72,11 @@ def _call(call: ToolCall) -> str:
 
 
 def _shortened(text: str) -> str:
-    kept = cut_utf16(text, TOOL_RESULT_LIMIT)
-    left_out = utf16_length(text) - utf16_length(kept)
-    return f"{kept}\n\n[... {left_out} more characters truncated]" if left_out else text
+    # Counted from the limit, as pi counts, also where the cut stops a unit short of it to spare a character.
+    left_out = utf16_length(text) - TOOL_RESULT_LIMIT
+    if left_out <= 0:
+        return text
+    return f"{cut_utf16(text, TOOL_RESULT_LIMIT)}\n\n[... {left_out} more characters truncated]"
 
 
 def cut_utf16(text: str, limit: int) -> str:
