@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -51,6 +51,8 @@ from pi_ls.prompts import (
     summary_request,
 )
 from pi_ls.remote import RemoteEndpoint
+
+T = TypeVar("T")
 
 NO_HISTORY = "No prior history."
 TURN_CONTEXT = "**Turn Context (split turn):**"
@@ -383,7 +385,8 @@ def _with_files(text: str, ops: FileOps, prompts: Prompts) -> str:
 
 
 def _details(ops: FileOps, run: _Run) -> Json:
-    details: Json = msgspec.to_builtins(file_lists(ops), order=None)
+    lists = file_lists(ops)
+    details: Json = {"readFiles": list(lists.read_files), "modifiedFiles": list(lists.modified_files)}
     return details | ({"generator": EXTRACTIVE_GENERATOR} if run.without_model else {})
 
 
@@ -424,6 +427,24 @@ class _Lanes:
                 self._freed.notify_all()
 
 
+@contextlib.asynccontextmanager
+async def _together() -> AsyncGenerator[Callable[[Coroutine[Any, Any, T]], asyncio.Task[T]]]:
+    """Tasks of which none outlives the block: what still runs when it ends, well or badly, is cancelled."""
+    tasks: list[asyncio.Task[Any]] = []
+
+    def start(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work)
+        tasks.append(task)
+        return task
+
+    try:
+        yield start
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
 class _Run:
     """The requests of one compaction or branch summary: who is asked, how often, and what it used."""
 
@@ -456,19 +477,19 @@ class _Run:
         self._making = asyncio.Lock()
         self._failed: dict[int, PiError] = {}
         self._lanes = _Lanes()
+        self._asked = asyncio.Event()
 
     async def both(self, history: _Part, prefix: _Part) -> tuple[str, str]:
         """Two summaries: at the same time, unless the one who makes them has one pair of hands."""
         if await self._asks_one_at_a_time():
             return await self.summarize(history), await self.summarize(prefix)
-        tasks = [asyncio.create_task(self.summarize(part)) for part in (history, prefix)]
-        try:
-            past, turn = await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        return past, turn
+        async with _together() as start:
+            past = start(self.summarize(history))
+            asked = start(self._asked.wait())
+            await asyncio.wait((past, asked), return_when=asyncio.FIRST_COMPLETED)  # the history goes first
+            turn = start(self.summarize(prefix))
+            both = await asyncio.gather(past, turn)
+        return both[0], both[1]
 
     async def summarize(self, part: _Part) -> str:
         """One part's summary, by the endpoint or by the first candidate that succeeds."""
@@ -601,6 +622,7 @@ class _Run:
         while True:
             try:
                 async with self._lanes.lane():
+                    self._asked.set()
                     completion = await model.complete(request)
             except ProviderError as error:
                 attempt += 1

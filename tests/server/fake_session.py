@@ -104,9 +104,16 @@ class FakeSession:
         emit(SessionOpened(state=self.state()))
 
     def state(self) -> Json:
-        return {"sessionId": self.id, "name": self.name, "operation": self.operation, "seen": self.settings_seen}
+        return {
+            "sessionId": self.id,
+            "name": self.name,
+            "operation": self.operation,
+            "seen": self.settings_seen,
+        }
 
-    async def _operate(self, kind: Literal["compaction", "navigation"], how: str | None, progress: Progress | None):
+    async def _operate(
+        self, kind: Literal["compaction", "navigation"], how: str | None, progress: Progress | None
+    ):
         self.operation = kind
         self._task = asyncio.current_task()
         try:
@@ -141,7 +148,9 @@ class FakeSession:
             self.emit(CompactionEnd(reason="manual", aborted=True, will_retry=False))
             raise
         except Exception as error:
-            self.emit(CompactionEnd(reason="manual", aborted=False, will_retry=False, error_message=str(error)))
+            self.emit(
+                CompactionEnd(reason="manual", aborted=False, will_retry=False, error_message=str(error))
+            )
             raise
         result: Json = {"summary": "s" * (1_000_000 if custom_instructions == "big" else 10)}
         self.emit(CompactionEnd(reason="manual", aborted=False, will_retry=False, result=result))

@@ -19,7 +19,9 @@ async def test_the_commands_advertised_are_the_table(client: RawClient, place: P
 
 
 @pytest.mark.parametrize("params", [{}, {"arguments": None}, {"arguments": []}, {"arguments": [{}]}])
-async def test_absent_null_and_empty_arguments_count_as_one_empty_object(ready: RawClient, params: dict[str, object]):
+async def test_absent_null_and_empty_arguments_count_as_one_empty_object(
+    ready: RawClient, params: dict[str, object]
+):
     answer = await ready.request("workspace/executeCommand", {"command": "pi.sessionState", **params})
     assert answer["result"]["sessionId"] == "one"
 
@@ -32,7 +34,12 @@ async def test_absent_null_and_empty_arguments_count_as_one_empty_object(ready: 
         ("pi.compact", [None], "arguments", "an array with one object"),
         ("pi.compact", {"a": 1}, "arguments", "an array with one object"),
         ("pi.compact", [{"instructions": "x"}], "instructions", "customInstructions"),
-        ("pi.compact", [{"customInstructions": 3}], "customInstructions", "expected text or null, got a whole number"),
+        (
+            "pi.compact",
+            [{"customInstructions": 3}],
+            "customInstructions",
+            "expected text or null, got a whole number",
+        ),
         ("pi.setLabel", [{"entryId": "a"}], "label", "needs the argument “label”"),
         ("pi.getTree", [{"limit": 0}], "limit", "a whole number >= 1"),
         ("pi.getTree", [{"filter": "nice"}], "filter", "“filter” is wrong"),
