@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -51,8 +51,6 @@ from pi_ls.prompts import (
     summary_request,
 )
 from pi_ls.remote import RemoteEndpoint
-
-T = TypeVar("T")
 
 NO_HISTORY = "No prior history."
 TURN_CONTEXT = "**Turn Context (split turn):**"
@@ -427,22 +425,11 @@ class _Lanes:
                 self._freed.notify_all()
 
 
-@contextlib.asynccontextmanager
-async def _together() -> AsyncGenerator[Callable[[Coroutine[Any, Any, T]], asyncio.Task[T]]]:
-    """Tasks of which none outlives the block: what still runs when it ends, well or badly, is cancelled."""
-    tasks: list[asyncio.Task[Any]] = []
-
-    def start(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        task = asyncio.create_task(work)
-        tasks.append(task)
-        return task
-
-    try:
-        yield start
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+async def _end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancels what still runs of the tasks and waits until none does."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class _Run:
@@ -483,13 +470,15 @@ class _Run:
         """Two summaries: at the same time, unless the one who makes them has one pair of hands."""
         if await self._asks_one_at_a_time():
             return await self.summarize(history), await self.summarize(prefix)
-        async with _together() as start:
-            past = start(self.summarize(history))
-            asked = start(self._asked.wait())
-            await asyncio.wait((past, asked), return_when=asyncio.FIRST_COMPLETED)  # the history goes first
-            turn = start(self.summarize(prefix))
-            both = await asyncio.gather(past, turn)
-        return both[0], both[1]
+        past = asyncio.create_task(self.summarize(history))
+        tasks: list[asyncio.Task[Any]] = [past, asyncio.create_task(self._asked.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)  # the history is asked for first
+            turn = asyncio.create_task(self.summarize(prefix))
+            tasks.append(turn)
+            return await asyncio.gather(past, turn)
+        finally:
+            await _end(tasks)
 
     async def summarize(self, part: _Part) -> str:
         """One part's summary, by the endpoint or by the first candidate that succeeds."""
