@@ -143,8 +143,9 @@ def file_tags(prompts: Prompts, read_files: Sequence[str], modified_files: Seque
 
 
 def strip_file_tags(summary: str) -> str:
-    """A summary without the blocks that `file_tags` put after it."""
-    return _FILE_BLOCK.sub("", summary).strip()
+    """A summary without the blocks that `file_tags` put after it; one without any comes back as it is."""
+    without = _FILE_BLOCK.sub("", summary)
+    return summary if without == summary else without.strip()
 
 
 def _quote(tag: str, text: str) -> str:

@@ -383,7 +383,8 @@ def _with_files(text: str, ops: FileOps, prompts: Prompts) -> str:
 
 
 def _details(ops: FileOps, run: _Run) -> Json:
-    details: Json = msgspec.to_builtins(file_lists(ops), order=None)
+    lists = file_lists(ops)
+    details: Json = {"readFiles": list(lists.read_files), "modifiedFiles": list(lists.modified_files)}
     return details | ({"generator": EXTRACTIVE_GENERATOR} if run.without_model else {})
 
 
@@ -424,6 +425,13 @@ class _Lanes:
                 self._freed.notify_all()
 
 
+async def _end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancels what still runs of the tasks and waits until none does."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 class _Run:
     """The requests of one compaction or branch summary: who is asked, how often, and what it used."""
 
@@ -456,19 +464,21 @@ class _Run:
         self._making = asyncio.Lock()
         self._failed: dict[int, PiError] = {}
         self._lanes = _Lanes()
+        self._asked = asyncio.Event()
 
     async def both(self, history: _Part, prefix: _Part) -> tuple[str, str]:
         """Two summaries: at the same time, unless the one who makes them has one pair of hands."""
         if await self._asks_one_at_a_time():
             return await self.summarize(history), await self.summarize(prefix)
-        tasks = [asyncio.create_task(self.summarize(part)) for part in (history, prefix)]
+        past = asyncio.create_task(self.summarize(history))
+        tasks: list[asyncio.Task[Any]] = [past, asyncio.create_task(self._asked.wait())]
         try:
-            past, turn = await asyncio.gather(*tasks)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)  # the history is asked for first
+            turn = asyncio.create_task(self.summarize(prefix))
+            tasks.append(turn)
+            return await asyncio.gather(past, turn)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        return past, turn
+            await _end(tasks)
 
     async def summarize(self, part: _Part) -> str:
         """One part's summary, by the endpoint or by the first candidate that succeeds."""
@@ -601,6 +611,7 @@ class _Run:
         while True:
             try:
                 async with self._lanes.lane():
+                    self._asked.set()
                     completion = await model.complete(request)
             except ProviderError as error:
                 attempt += 1
