@@ -59,7 +59,12 @@ async def idle_client() -> AsyncIterator[RawClient]:
     ours, theirs = socket.socketpair()
     stream = cast("Any", theirs.makefile("rwb", buffering=0))
     server = create_server(FakeBackend)
-    serving = asyncio.create_task(server.run(stream, stream))
+
+    async def serve() -> None:
+        await server.run(stream, stream)
+        theirs.shutdown(socket.SHUT_RDWR)  # what the end of a process does
+
+    serving = asyncio.create_task(serve())
     client = RawClient(*await asyncio.open_connection(sock=ours))
     yield client
     await client.stop_reading()
