@@ -8,17 +8,15 @@ turns events into pushes, `progress.py` shows work being done; `lifecycle.py` se
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
 import sys
 from collections.abc import Callable
 from io import RawIOBase
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from pi_ls.server.backend import Backend
-
-LOOPBACK: Final = "127.0.0.1"
-
 
 def serve(stdin: RawIOBase, stdout: RawIOBase, *, load_backend: Callable[[], Backend] | None = None) -> int:
     """Serve one client over two unbuffered streams until it leaves; returns the process's exit code.
@@ -34,15 +32,34 @@ def serve(stdin: RawIOBase, stdout: RawIOBase, *, load_backend: Callable[[], Bac
     return asyncio.run(create_server(load_backend).run(stdin, stdout, on_leaving=leave_by_force))
 
 
-def serve_tcp(port: int, *, load_backend: Callable[[], Backend] | None = None) -> int:
-    """Serve the first client that connects to a port of the loopback interface (0: any free one).
+def serve_tcp(address: str, *, load_backend: Callable[[], Backend] | None = None) -> int:
+    """Serve the first client that connects to `[HOST:]PORT` (port 0: any free one), then end.
 
-    The port is told on stderr. Any user of this machine may connect, and nobody from elsewhere.
+    Only a loopback address is taken: there is no password, so any user of this machine may connect, and nobody from
+    elsewhere. The address in use is told on stderr. Raises ValueError for an address that cannot be used, OSError
+    for one that is taken.
     """
-    with socket.create_server((LOOPBACK, port)) as listener:
-        sys.stderr.write(f"Listening on {LOOPBACK}:{listener.getsockname()[1]}\n")
+    host, port = loopback_address(address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, port), family=family) as listener:
+        sys.stderr.write(f"Listening on {host}:{listener.getsockname()[1]}\n")
         sys.stderr.flush()
         connection, _ = listener.accept()
     with connection:
         stream = cast("RawIOBase", connection.makefile("rwb", buffering=0))
         return serve(stream, stream, load_backend=load_backend)
+
+
+def loopback_address(address: str) -> tuple[str, int]:
+    """`[HOST:]PORT` as a loopback host and a port. Raises ValueError with a sentence that says what is wrong."""
+    host, _, port = address.rpartition(":")
+    host = {"": "127.0.0.1", "localhost": "127.0.0.1"}.get(host, host.removeprefix("[").removesuffix("]"))
+    try:
+        loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        raise ValueError(f"{host} is no loopback address: the server can be reached from this machine only")
+    if not port.isdigit() or int(port) > 65_535:
+        raise ValueError(f"“{port}” is no port: give a number up to 65535")
+    return host, int(port)

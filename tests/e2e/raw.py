@@ -15,7 +15,7 @@ class BadFrame(Exception):
 
 
 class RawClient:
-    """Speaks framed JSON over two streams; `auto_answer` answers the server's requests with that result or error."""
+    """Speaks framed JSON over two streams; progress it is asked to create it creates, or refuses to."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -135,10 +135,9 @@ class RawClient:
                 await self._take(message)
         except ConnectionError:
             pass
-        finally:
-            async with self._changed:
-                self.ended = True
-                self._changed.notify_all()
+        async with self._changed:
+            self.ended = True
+            self._changed.notify_all()
 
     async def _take(self, message: Json) -> None:
         async with self._changed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -22,6 +23,7 @@ class Place:
         self.root = root
         self.agent_dir = root / "agent"
         self.folder = self.add_folder("app")
+        self._age = 0
 
     def add_folder(self, name: str) -> str:
         (self.root / name).mkdir()
@@ -31,6 +33,8 @@ class Place:
     def add_session(self, name: str, folder: str = "app") -> Path:
         file = self.agent_dir / "sessions" / folder / f"{name}.jsonl"
         file.touch()
+        self._age += 1
+        os.utime(file, (self._age, self._age))
         return file
 
     def write_settings(self, text: str) -> None:
@@ -59,7 +63,12 @@ async def idle_client() -> AsyncIterator[RawClient]:
     ours, theirs = socket.socketpair()
     stream = cast("Any", theirs.makefile("rwb", buffering=0))
     server = create_server(FakeBackend)
-    serving = asyncio.create_task(server.run(stream, stream))
+
+    async def serve() -> None:
+        await server.run(stream, stream)
+        theirs.shutdown(socket.SHUT_RDWR)  # what the end of a process does
+
+    serving = asyncio.create_task(serve())
     client = RawClient(*await asyncio.open_connection(sock=ours))
     yield client
     await client.stop_reading()

@@ -12,5 +12,5 @@ if __name__ == "__main__":
     from tests.server.fake_session import FakeBackend
 
     if sys.argv[1:] == ["--tcp"]:
-        sys.exit(serve_tcp(0, load_backend=FakeBackend))
+        sys.exit(serve_tcp("0", load_backend=FakeBackend))
     sys.exit(serve(stdin, stdout, load_backend=FakeBackend))

@@ -220,7 +220,8 @@ class FakeSession:
         return {"entryId": entry_id, "label": label, "leafId": "l"}
 
     async def set_name(self, name: str) -> Json:
-        """A name "flood N" lets go of N entries and as many usages, "usage N" of N usages, "lone" is half a pair."""
+        """A name "flood N" lets go of N entries and as many usages, "usage N" of N usages, "lone" is half a pair,
+        "noted" stands in the journal."""
         word, _, count = name.partition(" ")
         if word in {"flood", "usage"}:
             for number in range(int(count)):
@@ -230,6 +231,8 @@ class FakeSession:
                 self.emit(ContextUsage(tokens=number))
         if word == "problem":
             self.emit(SessionProblem(file="f", kind=count, message=f"There is a {count}"))
+        if word == "noted":
+            self.environment.journal(name)
         self.name = "\ud83d" if word == "lone" else name
         self.emit(SessionInfoChanged(name=self.name))
         return self.state()
@@ -278,6 +281,7 @@ class FakeBackend:
     async def open(self, path: Path, environment: Environment, emit: Emit) -> Session:
         assert isinstance(environment, FakeEnvironment)
         if path.stem.startswith("slow"):
+            environment.journal(f"opening {path.stem}")
             await asyncio.sleep(0.8)
         if not path.exists():
             raise SessionNotFound(f"There is no session file {path}", path=str(path))
