@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def run_child(*arguments: str | Path, **more: str) -> str:
 
 
 @contextmanager
-def child(*arguments: str | Path) -> Iterator[subprocess.Popen[str]]:
+def child(*arguments: str | Path) -> Generator[subprocess.Popen[str]]:
     """A child process of `store_child` that is spoken with."""
     with subprocess.Popen(
         [sys.executable, "-m", "tests.store_child", *map(str, arguments)],
