@@ -101,14 +101,14 @@ def test_looking_at_a_file_changes_nothing_about_it(command: str, tmp_path: Path
 
 def test_the_tree_has_every_node_and_one_leaf() -> None:
     page = answer("tree", SESSION)
-    assert len(page["nodes"]) == 115
+    assert len(page["nodes"]) == 117
     assert not page["hasMore"]
     assert [node["id"] for node in page["nodes"] if node["isLeaf"]] == [page["leafId"]]
 
 
 def test_the_tree_for_people_has_a_line_for_each_node() -> None:
     lines = run("tree", SESSION).stdout.splitlines()
-    assert len(lines) == 1 + 115
+    assert len(lines) == 1 + 117
     assert [line for line in lines if line.endswith("← leaf")] == [lines[-1]]
     assert sum("[root cause]" in line for line in lines) == 1
 
