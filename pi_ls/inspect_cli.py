@@ -56,9 +56,12 @@ def _problems(path: Path) -> Json:
         _present({"line": one.line, "kind": one.kind, "entryId": one.entry_id, "message": one.message})
         for one in opened.problems
     ]
-    problems += [
-        {"kind": one.kind, "entryId": one.entry_id, "message": one.message} for one in session_tree.problems
-    ]
+    for one in session_tree.problems:
+        entry = session_tree.get(one.entry_id)
+        line = opened.file.line_of(entry) if entry is not None else None
+        problems.append(
+            _present({"line": line, "kind": one.kind, "entryId": one.entry_id, "message": one.message})
+        )
     opened.file.close()
     return {"path": str(path), "entries": len(opened.entries), "problems": problems}
 

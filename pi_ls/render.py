@@ -19,6 +19,7 @@ from pi_ls.terminal import (
     YELLOW,
     Style,
     Terminal,
+    cells,
     count,
     fit,
     pad,
