@@ -159,7 +159,7 @@ class _Story:
     async def _leave_the_dead_end(self) -> None:
         nodes = (await self._command("pi.getTree", filter="user-only"))["nodes"]
         self._scene("The last question led nowhere. Go back to before it, and take the lesson along")
-        self._terminal.line(self._dim("  What was asked, with the two places where the talk forks:"))
+        self._terminal.line(self._dim("  What was asked so far, and where the talk forked:"))
         self._tree(nodes)
         labelled = (await self._command("pi.getTree", filter="labeled-only"))["nodes"]
         target = next(node["id"] for node in labelled if node["label"] == READY)
@@ -268,7 +268,7 @@ def _telling(summary: str) -> Iterator[str]:
         elif line.startswith("#"):
             section = [*(one for one in section if one.startswith("## ")), line]
         elif line.strip() not in ("", "(none)"):
-            yield from section
+            yield from (() if line.startswith("<") else section)  # the file lists belong to no section
             section = []
             yield line
 

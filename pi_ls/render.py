@@ -45,7 +45,7 @@ def meter(usage: Json, terminal: Terminal) -> str:
     window = usage["contextWindow"]
     percent = usage.get("percent")
     if percent is None:
-        tokens, source = usage["estimatedTokens"], "estimated until the next answer"
+        tokens, source = usage["estimatedTokens"], "not measured yet"
         percent, about = 100 * tokens / window, "about "
     else:
         tokens, source, about = usage["tokens"], usage["source"], ""

@@ -171,7 +171,7 @@ def test_inspect_tells_what_pi_makes_of_a_session(session: Session, tmp_path: Pa
             assert found["branch"] == leaf["branch"]
             assert found["model"] == leaf["model"]
             assert found["thinkingLevel"] == leaf["thinkingLevel"]
-            assert [role for role, _ in found["messages"]] == [role for role, _ in leaf["messages"]]
+            assert [one[0] for one in found["messages"]] == [one[0] for one in leaf["messages"]]
 
 
 def test_output_is_utf8_whatever_the_locale_and_nothing_in_a_session_breaks_it(tmp_path: Path) -> None:

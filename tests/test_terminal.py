@@ -84,7 +84,7 @@ def test_a_meter_that_is_not_measured_says_that_it_is_an_estimate() -> None:
     line = meter(usage(None), Terminal(io.StringIO(), {}))
     assert "~10.0%" in line
     assert "about 100 of 1,000 tokens" in line
-    assert "estimated" in line
+    assert "not measured yet" in line
 
 
 def test_a_meter_without_a_window_says_why() -> None:
