@@ -13,7 +13,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -28,8 +28,8 @@ READY, IDEA = "ready to merge", "dead end: localtime"
 """The label the session has before its dead end, and the one the demo puts on the way back."""
 
 CONTEXT_WINDOW = 40_960
-RESERVE_TOKENS, KEEP_RECENT_TOKENS = 8_192, 6_000
-SUMMARY_LINES = 24
+RESERVE_TOKENS, KEEP_RECENT_TOKENS = 8_192, 9_000
+SUMMARY_LINES = 28
 LOG_LINES = 20
 TIMEOUT = 60.0
 """Seconds after which something is wrong; the demo itself takes a few."""
@@ -159,7 +159,7 @@ class _Story:
     async def _leave_the_dead_end(self) -> None:
         nodes = (await self._command("pi.getTree", filter="user-only"))["nodes"]
         self._scene("The last question led nowhere. Go back to before it, and take the lesson along")
-        self._terminal.line(self._dim("  What was asked, with the two places where the talk forks:"))
+        self._terminal.line(self._dim("  What was asked so far, and where the talk forked:"))
         self._tree(nodes)
         labelled = (await self._command("pi.getTree", filter="labeled-only"))["nodes"]
         target = next(node["id"] for node in labelled if node["label"] == READY)
@@ -176,9 +176,10 @@ class _Story:
         self._scene("What would a compaction do? (a preview: no model is asked, nothing is written)")
         preview = await self._command("pi.previewCompaction")
         rows = [
-            ("summarised", f"{count(len(preview['summarizedEntryIds']))} entries"),
-            ("split turn, its start", f"{count(len(preview['turnPrefixEntryIds']))} entries"),
-            ("kept word for word", f"{count(len(preview['keptEntryIds']))} entries"),
+            ("keepRecentTokens", count(preview["settings"]["keepRecentTokens"])),
+            ("summarised", _entries(preview["summarizedEntryIds"])),
+            ("start of a split turn", _entries(preview["turnPrefixEntryIds"])),
+            ("kept word for word", _entries(preview["keptEntryIds"])),
             (
                 "context",
                 f"{count(preview['tokensBefore'])} → about {count(preview['estimatedTokensAfter'])} tokens",
@@ -192,7 +193,7 @@ class _Story:
     async def _compact(self) -> None:
         self._scene("Compact")
         self._quiet = False
-        result = await self._command("pi.compact", customInstructions="Keep what the migration needs.")
+        result = await self._command("pi.compact")
         self._quiet = True
         self._terminal.line()
         self._say("The summary that now stands for everything before:")
@@ -244,11 +245,11 @@ class _Story:
         return self._terminal.style(text, DIM)
 
     def _tree(self, nodes: list[Json]) -> None:
-        for line in tree_lines(nodes, self._terminal):
-            self._terminal.line(f"  {line}")
+        for line in tree_lines(nodes, self._terminal, indent=2):
+            self._terminal.line(line)
 
     def _summary(self, text: str) -> None:
-        lines = [line for line in text.splitlines() if line.strip()]
+        lines = list(_telling(text))
         for line in lines[:SUMMARY_LINES]:
             shown = fit(plain(line), self._terminal.width - 6)
             styled = self._terminal.style(shown, GREEN, BOLD) if line.startswith("#") else shown
@@ -256,6 +257,20 @@ class _Story:
         if len(lines) > SUMMARY_LINES:
             self._terminal.line(f"  {self._dim(f'│ … {len(lines) - SUMMARY_LINES} more lines')}")
         self._terminal.line()
+
+
+def _telling(summary: str) -> Iterator[str]:
+    """The lines of a summary without empty ones, and without headings that have nothing under them."""
+    section: list[str] = []
+    for line in summary.splitlines():
+        if line.startswith("## "):
+            section = [line]
+        elif line.startswith("#"):
+            section = [*(one for one in section if one.startswith("## ")), line]
+        elif line.strip() not in ("", "(none)"):
+            yield from (() if line.startswith("<") else section)  # the file lists belong to no section
+            section = []
+            yield line
 
 
 def _told(method: str, params: Json) -> str | None:
@@ -266,7 +281,7 @@ def _told(method: str, params: Json) -> str | None:
             known = [value.get("title"), value.get("message")]
             if "percentage" in value:
                 known.append(f"{value['percentage']}%")
-            return f"{value['kind']}: " + plain(" · ".join(text for text in known if text))
+            return plain(" · ".join([value["kind"], *(text for text in known if text)]))
         case "pi/compaction_start":
             return f"reason: {params['reason']}"
         case "pi/compaction_end":
@@ -287,6 +302,10 @@ def _told(method: str, params: Json) -> str | None:
 def _model(model: Any) -> str:
     """`model` of a session state as text, whichever way it is spelt."""
     return plain(f"{model['provider']}/{model['id']}") if model else "no model"
+
+
+def _entries(ids: list[str]) -> str:
+    return f"{count(len(ids))} {'entry' if len(ids) == 1 else 'entries'}"
 
 
 def _names(paths: list[str]) -> str:

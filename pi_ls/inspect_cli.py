@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from pi_ls.core.context import build_session_context, context_usage, estimate_context_tokens
+from pi_ls.core.context import ContextUsage, build_session_context, context_usage, estimate_context_tokens
 from pi_ls.core.errors import EntryNotFound, PiError
 from pi_ls.core.jsonvalues import Json
 from pi_ls.core.messages import (
@@ -27,11 +28,12 @@ from pi_ls.core.messages import (
     text_of,
     tool_calls,
 )
-from pi_ls.core.outline import outline
+from pi_ls.core.outline import Filter, outline
 from pi_ls.core.tokens import TokenCounter
 from pi_ls.core.tree import SessionTree
 from pi_ls.render import meter, tree_lines
-from pi_ls.store import Opened, SessionFile, Totals
+from pi_ls.session.reading import totals_told
+from pi_ls.store import LoadedSession, load_session
 from pi_ls.terminal import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Terminal, count, fit, plain
 
 
@@ -48,19 +50,25 @@ def check(paths: Sequence[Path], terminal: Terminal, *, as_json: bool) -> int:
 
 def _problems(path: Path) -> Json:
     try:
-        opened = SessionFile.open(path)
+        with _session(path) as session:
+            told = [(one.line, one.kind, one.entry_id, one.message) for one in session.problems]
+            told += [
+                (_line(session, one.entry_id), one.kind, one.entry_id, one.message)
+                for one in session.tree.problems
+            ]
+            entries = len(session.tree)
     except PiError as error:
         return {"path": str(path), "error": {"kind": error.kind, "message": error.message}}
-    session_tree = SessionTree(opened.entries)
-    problems: list[Json] = [
-        _present({"line": one.line, "kind": one.kind, "entryId": one.entry_id, "message": one.message})
-        for one in opened.problems
+    names = ("line", "kind", "entryId", "message")
+    problems = [
+        {name: value for name, value in zip(names, one, strict=True) if value is not None} for one in told
     ]
-    problems += [
-        {"kind": one.kind, "entryId": one.entry_id, "message": one.message} for one in session_tree.problems
-    ]
-    opened.file.close()
-    return {"path": str(path), "entries": len(opened.entries), "problems": problems}
+    return {"path": str(path), "entries": entries, "problems": problems}
+
+
+def _line(session: LoadedSession, entry_id: str) -> int | None:
+    entry = session.tree.get(entry_id)
+    return session.file.line_of(entry) if entry is not None else None
 
 
 def _show_problems(row: Json, terminal: Terminal) -> None:
@@ -92,40 +100,39 @@ def _counted(things: Sequence[Any], name: str) -> str:
     return f"{count(len(things))} {name}{'s' if len(things) != 1 else ''}"
 
 
-def tree(path: Path, terminal: Terminal, filter: str, *, as_json: bool) -> int:
+def tree(path: Path, terminal: Terminal, filter: Filter, *, as_json: bool) -> int:
     """The session's tree, as `pi.getTree` tells it, whole."""
-    opened, session_tree = _open(path)
-    page = outline(session_tree, _counter(), filter=filter, limit=max(1, len(session_tree)))
-    opened.file.close()
+    with _session(path) as session:
+        page = outline(session.tree, _counter(), filter=filter, limit=max(1, len(session.tree)))
+    told: Json = msgspec.to_builtins(page)
     if as_json:
-        _write_json(terminal, msgspec.to_builtins(page))
+        _write_json(terminal, told)
         return 0
-    _title(opened, terminal)
-    for line in tree_lines([msgspec.to_builtins(node) for node in page.nodes], terminal):
+    _title(session, terminal)
+    for line in tree_lines(told["nodes"], terminal):
         terminal.line(line)
     return 0
 
 
 def usage(path: Path, terminal: Terminal, *, as_json: bool) -> int:
     """How full the context is at the leaf, and the totals of the whole file."""
-    opened, session_tree = _open(path)
-    session_path = session_tree.path()
-    context = build_session_context(session_path)
-    counter = _counter()
-    found = context_usage(session_path, _window(context.model), counter)
-    answer: Json = {
-        "model": context.model,
-        "thinkingLevel": context.thinking_level,
-        "contextTokens": estimate_context_tokens(session_path, counter).tokens,
-        "contextMessages": len(context.messages),
-        "contextUsage": msgspec.to_builtins(found) if found is not None else {},
-        "stats": stats(opened.file.totals),
-    }
-    opened.file.close()
+    with _session(path) as session:
+        counter = _counter()
+        session_path = session.tree.path()
+        context = build_session_context(session_path)
+        found = context_usage(session_path, _window(context.model), counter)
+        answer: Json = {
+            "model": context.model,
+            "thinkingLevel": context.thinking_level,
+            "contextTokens": estimate_context_tokens(session_path, counter).tokens,
+            "contextMessages": len(context.messages),
+            "contextUsage": _usage_told(found) if found is not None else {},
+            "stats": totals_told(session.file.totals),
+        }
     if as_json:
         _write_json(terminal, answer)
     else:
-        _title(opened, terminal)
+        _title(session, terminal)
         _show_usage(answer, terminal)
     return 0
 
@@ -152,47 +159,39 @@ def _show_usage(answer: Json, terminal: Terminal) -> None:
     )
 
 
-def stats(totals: Totals) -> Json:
-    """The totals of a file in the shape of `pi.sessionStats`."""
+def _usage_told(found: ContextUsage) -> Json:
+    """What `pi.contextUsage` tells, without what only a running session knows."""
     return {
-        "userMessages": totals.roles.get("user", 0),
-        "assistantMessages": totals.roles.get("assistant", 0),
-        "toolCalls": totals.tool_calls,
-        "toolResults": totals.roles.get("toolResult", 0),
-        "totalMessages": totals.messages,
-        "tokens": {
-            "input": totals.input,
-            "output": totals.output,
-            "cacheRead": totals.cache_read,
-            "cacheWrite": totals.cache_write,
-            "total": totals.tokens,
-        },
-        "cost": totals.cost,
+        "tokens": found.tokens,
+        "contextWindow": found.context_window,
+        "percent": found.percent,
+        "estimatedTokens": found.estimated_tokens,
+        "source": found.source,
     }
 
 
 def inspect(path: Path, terminal: Terminal, leaf_id: str | None, *, as_json: bool) -> int:
     """What the session is from one leaf: its path, its tree, and the messages a model would be sent."""
-    opened, session_tree = _open(path)
-    if leaf_id is not None:
-        _move(session_tree, leaf_id)
-    session_path = session_tree.path()
-    context = build_session_context(session_path)
-    answer: Json = {
-        "leaf": session_tree.leaf_id,
-        "entryCount": len(opened.entries),
-        "branch": [entry.id for entry in session_path if not entry.is_leaf_marker],
-        "tree": _depths(session_tree),
-        "model": context.model,
-        "thinkingLevel": context.thinking_level,
-        "messages": [(role_of(one.message), message_text(one.message)) for one in context.messages],
-    }
-    opened.file.close()
+    with _session(path) as session:
+        if leaf_id is not None:
+            _move(session.tree, leaf_id)
+        session_path = session.tree.path()
+        context = build_session_context(session_path)
+        messages = [one.message for one in context.messages]
+        answer: Json = {
+            "leaf": session.tree.leaf_id,
+            "entryCount": len(session.tree),
+            "branch": [entry.id for entry in session_path if not entry.is_leaf_marker],
+            "tree": _depths(session.tree),
+            "model": context.model,
+            "thinkingLevel": context.thinking_level,
+            "messages": [(role_of(one), message_text(one)) for one in messages],
+        }
     if as_json:
         _write_json(terminal, answer)
     else:
-        _title(opened, terminal)
-        _show_inspection(answer, [one.message for one in context.messages], terminal)
+        _title(session, terminal)
+        _show_inspection(answer, messages, terminal)
     return 0
 
 
@@ -252,9 +251,13 @@ def _depths(session_tree: SessionTree) -> list[Sequence[Any]]:
     return rows
 
 
-def _open(path: Path) -> tuple[Opened, SessionTree]:
-    opened = SessionFile.open(path)
-    return opened, SessionTree(opened.entries)
+@contextmanager
+def _session(path: Path) -> Generator[LoadedSession]:
+    session = load_session(path)
+    try:
+        yield session
+    finally:
+        session.file.close()
 
 
 def _move(session_tree: SessionTree, leaf_id: str) -> None:
@@ -285,20 +288,14 @@ def agent_directory() -> Path:
     return Path(given).expanduser() if given else Path.home() / ".pi" / "agent"
 
 
-def _title(opened: Opened, terminal: Terminal) -> None:
-    header = opened.file.header
-    terminal.line(
-        f"{terminal.style(plain(opened.file.path.name), BOLD)}  {terminal.style(plain(header.cwd), DIM)}"
-    )
+def _title(session: LoadedSession, terminal: Terminal) -> None:
+    name, folder = session.file.path.name, session.header.cwd
+    terminal.line(f"{terminal.style(plain(name), BOLD)}  {terminal.style(plain(folder), DIM)}")
 
 
 def model_name(model: Sequence[str] | None) -> str:
     """A provider and model id as they are written together."""
     return plain("/".join(model)) if model else "none"
-
-
-def _present(row: Json) -> Json:
-    return {key: value for key, value in row.items() if value is not None}
 
 
 def _write_json(terminal: Terminal, value: Any) -> None:

@@ -19,6 +19,7 @@ from pi_ls.terminal import (
     YELLOW,
     Style,
     Terminal,
+    cells,
     count,
     fit,
     pad,
@@ -44,17 +45,19 @@ def meter(usage: Json, terminal: Terminal) -> str:
     window = usage["contextWindow"]
     percent = usage.get("percent")
     if percent is None:
-        known = f"?  of {count(window)} tokens, until the next answer"
-        return f"[{'·' * METER_CELLS}] {known}  (estimated {count(usage.get('estimatedTokens', 0))})"
+        tokens, source = usage["estimatedTokens"], "not measured yet"
+        percent, about = 100 * tokens / window, "about "
+    else:
+        tokens, source, about = usage["tokens"], usage["source"], ""
     colour = RED if percent >= ERROR_PERCENT else YELLOW if percent >= WARNING_PERCENT else GREEN
     full = min(METER_CELLS, round(METER_CELLS * percent / 100))
     bar = terminal.style("█" * full, colour) + terminal.style("░" * (METER_CELLS - full), DIM)
-    figures = terminal.style(f"{percent:5.1f}%", BOLD, colour)
-    detail = f"{count(usage['tokens'])} of {count(window)} tokens"
-    return f"{bar} {figures}  {detail}  {terminal.style(usage.get('source', ''), DIM)}"
+    figures = terminal.style(f"{'~' if about else ''}{percent:.1f}%", BOLD, colour)
+    detail = f"{about}{count(tokens)} of {count(window)} tokens"
+    return f"{bar} {pad(figures, 6, right=True)}  {detail}  {terminal.style(source, DIM)}"
 
 
-def tree_lines(nodes: Sequence[Json], terminal: Terminal) -> Iterator[str]:
+def tree_lines(nodes: Sequence[Json], terminal: Terminal, *, indent: int = 0) -> Iterator[str]:
     """The nodes of `pi.getTree`, one line each: id, tokens, place in the tree, who spoke, and how it begins.
 
     A line of talk stays flat; only where it really forks do its branches get a rail of their own.
@@ -72,10 +75,10 @@ def tree_lines(nodes: Sequence[Json], terminal: Terminal) -> Iterator[str]:
             rail, rails[node["id"]] = above + ("└─" if last else "├─"), above + ("  " if last else "│ ")
         else:
             rail = rails[node["id"]] = above
-        yield _tree_line(node, rail, terminal)
+        yield " " * indent + _tree_line(node, rail, terminal, terminal.width - indent)
 
 
-def _tree_line(node: Json, rail: str, terminal: Terminal) -> str:
+def _tree_line(node: Json, rail: str, terminal: Terminal, width: int) -> str:
     on_path = node["onPath"]
     dot = "◆" if node["isLeaf"] else "●" if on_path else "○"
     kind = str(node.get("role") or node["type"])
@@ -83,7 +86,7 @@ def _tree_line(node: Json, rail: str, terminal: Terminal) -> str:
     mark = (" (orphan)" if node.get("orphan") else "") + (" ← leaf" if node["isLeaf"] else "")
     head = f"{node['id'][:8]}  {count(node['tokens']):>7}  "
     who = pad(_NAMES.get(kind, kind), 10)
-    room = terminal.width - len(head) - len(rail) - len(dot) - len(who) - len(label) - len(mark) - 2
+    room = width - len(head) - len(rail) - len(dot) - len(who) - cells(label) - len(mark) - 1
     text = fit(plain(node["text"]), max(room, 12))
     style = (_ROLE_STYLE.get(kind, DIM),) if on_path else (DIM,)
     return (

@@ -101,14 +101,14 @@ def test_looking_at_a_file_changes_nothing_about_it(command: str, tmp_path: Path
 
 def test_the_tree_has_every_node_and_one_leaf() -> None:
     page = answer("tree", SESSION)
-    assert len(page["nodes"]) == 115
+    assert len(page["nodes"]) == 117
     assert not page["hasMore"]
     assert [node["id"] for node in page["nodes"] if node["isLeaf"]] == [page["leafId"]]
 
 
 def test_the_tree_for_people_has_a_line_for_each_node() -> None:
     lines = run("tree", SESSION).stdout.splitlines()
-    assert len(lines) == 1 + 115
+    assert len(lines) == 1 + 117
     assert [line for line in lines if line.endswith("← leaf")] == [lines[-1]]
     assert sum("[root cause]" in line for line in lines) == 1
 
@@ -171,7 +171,7 @@ def test_inspect_tells_what_pi_makes_of_a_session(session: Session, tmp_path: Pa
             assert found["branch"] == leaf["branch"]
             assert found["model"] == leaf["model"]
             assert found["thinkingLevel"] == leaf["thinkingLevel"]
-            assert [role for role, _ in found["messages"]] == [role for role, _ in leaf["messages"]]
+            assert [one[0] for one in found["messages"]] == [one[0] for one in leaf["messages"]]
 
 
 def test_output_is_utf8_whatever_the_locale_and_nothing_in_a_session_breaks_it(tmp_path: Path) -> None:

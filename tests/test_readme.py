@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from pi_ls.core.jsonvalues import is_object
 from pi_ls.server import protocol
 from pi_ls.server.commands import COMMANDS
 from pi_ls.settings import Settings
@@ -21,7 +22,6 @@ from pi_ls.settings import Settings
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SESSION = ROOT / "pi_ls" / "demo_session.jsonl"
-ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def section(name: str) -> str:
@@ -53,7 +53,7 @@ def defaults(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings as dotted keys."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
-        flat |= defaults(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+        flat |= defaults(value, f"{prefix}{key}.") if is_object(value) else {prefix + key: value}
     return flat
 
 
@@ -75,7 +75,7 @@ def test_the_notification_table_has_every_notification() -> None:
 
 def test_the_settings_table_has_every_setting_with_its_default(tmp_path: Path) -> None:
     documented = {code(row[0]): json.loads(code(row[1])) for row in table("settings")}
-    assert documented == defaults(json.loads(json.dumps(Settings.load(tmp_path).effective)))
+    assert documented == defaults(json.loads(json.dumps(Settings.load(tmp_path).effective())))
 
 
 def test_the_options_table_has_every_option_with_its_default() -> None:

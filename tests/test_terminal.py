@@ -80,10 +80,11 @@ def test_a_meter_over_its_window_is_full_and_says_by_how_much() -> None:
     assert "1,234 of 1,000 tokens" in line
 
 
-def test_a_meter_that_is_not_known_has_a_question_mark_and_an_estimate() -> None:
+def test_a_meter_that_is_not_measured_says_that_it_is_an_estimate() -> None:
     line = meter(usage(None), Terminal(io.StringIO(), {}))
-    assert "?" in line
-    assert "estimated 100" in line
+    assert "~10.0%" in line
+    assert "about 100 of 1,000 tokens" in line
+    assert "not measured yet" in line
 
 
 def test_a_meter_without_a_window_says_why() -> None:

@@ -18,6 +18,7 @@ from pi_ls.core.context import ContextMessage, UsageMeter, build_session_context
 from pi_ls.core.entries import Entry, SessionInfoBody
 from pi_ls.core.errors import EntryNotFound, InvalidParams, InvalidSettings, WriteFailed
 from pi_ls.core.jsonvalues import Json, dumps
+from pi_ls.core.lines import Totals
 from pi_ls.core.messages import (
     AssistantMessage,
     BashExecutionMessage,
@@ -120,7 +121,11 @@ def threshold_tokens(session: AgentSession, window: int) -> int | None:
 
 def stats(session: AgentSession) -> Json:
     """Counts and totals over the whole file (`pi.sessionStats`)."""
-    totals = session.file.totals
+    return totals_told(session.file.totals)
+
+
+def totals_told(totals: Totals) -> Json:
+    """The totals of a file in the shape of `pi.sessionStats`."""
     return {
         "userMessages": totals.roles.get("user", 0),
         "assistantMessages": totals.roles.get("assistant", 0),

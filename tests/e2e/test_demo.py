@@ -1,0 +1,97 @@
+"""The demo as a visitor runs it, and the picture of it in the README."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+VARIES = re.compile(r"process \d+|Done in [\d.]+ s|\b[0-9a-f]{8}\b")
+
+
+class Shown:
+    """What one run of the demo wrote, and how long it took."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        started = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, "-m", "pi_ls", "demo"],
+            cwd=home,
+            env={**environ(), "HOME": str(home), "TMPDIR": str(home), "COLUMNS": "100"},
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=60,
+        )
+        self.seconds = time.monotonic() - started
+        self.exit_code, self.output, self.errors = done.returncode, done.stdout, done.stderr
+
+
+def environ() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("PI_")}
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    return Shown(tmp_path_factory.mktemp("home"))
+
+
+def test_the_demo_ends_well_and_soon(shown: Shown) -> None:
+    assert (shown.exit_code, shown.errors) == (0, "")
+    assert shown.seconds < 15
+
+
+def test_the_demo_leaves_nothing_behind(shown: Shown) -> None:
+    assert list(shown.home.rglob("*")) == []
+
+
+def test_a_pipe_gets_no_colours_and_no_line_that_is_too_long(shown: Shown) -> None:
+    assert "\x1b" not in shown.output
+    assert max(len(line) for line in shown.output.splitlines()) <= 100
+
+
+def test_the_meter_falls_with_each_step(shown: Shown) -> None:
+    percents = [float(found) for found in re.findall(r"[█░] +~?([\d.]+)%", shown.output)]
+    assert len(percents) == 3
+    assert percents == sorted(percents, reverse=True)
+    assert percents[2] < percents[0] / 2
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        (r"\$/progress +begin · Summariz?s?ing branch", r"\$/progress +end"),
+        (r"pi/compaction_start", r"pi/compaction_end"),
+        (r"▸ pi\.navigateTree", r"branch_summary [0-9a-f]{8} under"),
+        (r"▸ pi\.compact", r"compaction [0-9a-f]{8} under"),
+    ],
+    ids=lambda pair: pair[0],
+)
+def test_what_begins_is_seen_to_end(shown: Shown, pair: tuple[str, str]) -> None:
+    first, then = (re.search(pattern, shown.output) for pattern in pair)
+    assert first
+    assert then
+    assert first.start() < then.start()
+
+
+def comparable(text: str) -> list[str]:
+    """Lines without what differs from run to run: ids, times, and when progress is told."""
+    lines = [VARIES.sub("·", line.rstrip()) for line in text.splitlines()]
+    return [line for line in lines if line.strip() not in ("", "⋮") and "$/progress" not in line]
+
+
+def test_the_readme_shows_what_the_demo_prints(shown: Shown) -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    block = re.search(r"<!-- demo -->\n```text\n(.*?)```", readme, re.DOTALL)
+    assert block
+    lines, printed = comparable(block[1]), iter(comparable(shown.output))
+    assert len(lines) > 30
+    for line in lines:
+        assert line in printed, f"the demo does not print this (any more): {line}"
