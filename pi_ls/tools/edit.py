@@ -146,7 +146,8 @@ def _find(plain: _PlainText, wanted: Replacement, name: str) -> TextEdit:
         lines = _lines_of(plain.text, old)
         listed = ", ".join(map(str, lines[:10])) + (", …" if len(lines) > 10 else "")
         raise ToolFailed(
-            f"The text to replace occurs {len(lines)} times in {name} (lines {listed}). Take in lines around it until it occurs once."
+            f"The text to replace occurs {len(lines)} times in {name} (lines {listed}). "
+            "Take in lines around it until it occurs once."
         )
     end = start + len(old)
     return TextEdit(
