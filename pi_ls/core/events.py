@@ -171,11 +171,10 @@ class MessageStart(Event, frozen=True, kw_only=True, tag="message_start"):
     message: Json
 
 
-class MessageUpdate(Event, frozen=True, kw_only=True, tag="message_update"):
-    """More of the answer that is being written: the piece alone, never what came before it.
+class MessageDelta(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A piece of the content block at `content_index` of an answer.
 
-    The piece belongs to the content block at `content_index`. The first of a tool call has the call's id
-    and name; its pieces are parts of a JSON text.
+    The first piece of a tool call has the call's id and name; its pieces are parts of a JSON text.
     """
 
     type: Literal["text_delta", "thinking_delta", "toolcall_delta"]
@@ -183,6 +182,12 @@ class MessageUpdate(Event, frozen=True, kw_only=True, tag="message_update"):
     delta: str
     tool_call_id: str | msgspec.UnsetType = msgspec.UNSET
     tool_name: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class MessageUpdate(Event, frozen=True, kw_only=True, tag="message_update"):
+    """More of the answer that is being written: the piece alone, never what came before it."""
+
+    assistant_message_event: MessageDelta
 
 
 class MessageEnd(Event, frozen=True, kw_only=True, tag="message_end"):
@@ -208,6 +213,7 @@ class ToolExecutionUpdate(Event, frozen=True, kw_only=True, tag="tool_execution_
 
     tool_call_id: str
     tool_name: str
+    args: Json
     partial_result: Json
 
 
