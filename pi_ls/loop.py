@@ -255,7 +255,7 @@ def _update(piece: TextDelta | ThinkingDelta | ToolCallDelta) -> events.MessageU
 
 
 def _result_of(output: ToolOutput) -> Json:
-    result: Json = {"content": msgspec.to_builtins(output.content)}
+    result: Json = {"content": [msgspec.to_builtins(block) for block in output.content]}
     return result if output.details is None else result | {"details": output.details}
 
 

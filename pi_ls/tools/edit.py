@@ -201,7 +201,8 @@ def diff_of(text: str, edits: Sequence[TextEdit]) -> str:
         old = text[start:end].split("\n")
         new = (text[start : edit.start] + edit.text + text[edit.end : end]).split("\n")
         before = text[:start].rsplit("\n", CONTEXT_LINES + 1)[-CONTEXT_LINES - 1 : -1]
-        after = text[end + 1 :].split("\n", CONTEXT_LINES)[:CONTEXT_LINES]
+        rest = text[end + 1 :]
+        after = rest.removesuffix("\n").split("\n", CONTEXT_LINES)[:CONTEXT_LINES] if rest else []
         first = text.count("\n", 0, start) + 1 - len(before)
         while old and new and old[-1] == new[-1]:  # a piece that ends with its line leaves the next one alone
             after = [old.pop(), *after][:CONTEXT_LINES]

@@ -10,6 +10,7 @@ import os
 import re
 import tempfile
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -67,7 +68,7 @@ def cut_bytes(text: str, limit: int) -> str:
     return text.encode(errors="replace")[:limit].decode(errors="ignore")
 
 
-def output_file() -> tempfile._TemporaryFileWrapper[bytes]:  # pyright: ignore[reportPrivateUsage] - has no public name
+def output_file() -> IO[bytes]:
     """A new temporary file for output that is too long, for its owner only. It outlives the program."""
     return tempfile.NamedTemporaryFile(prefix="pi-ls-", suffix=".log", delete=False)
 

@@ -61,9 +61,9 @@ def smallest_edit(old: str, new: str) -> TextEdit:
     shorter = min(len(old), len(new))
     start = _common_length(old, new, shorter)
     end = _common_length(old[::-1], new[::-1], shorter - start)
-    if old[start - 1 : start] == "\r":
+    if old[:start].endswith("\r"):
         start -= 1
-    if end and old[len(old) - end] == "\n":
+    if end and old[-end] == "\n" and (old[:-end].endswith("\r") or new[:-end].endswith("\r")):
         end -= 1
     return TextEdit(start, len(old) - end, new[start : len(new) - end])
 
