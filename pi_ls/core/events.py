@@ -144,6 +144,88 @@ class ThinkingLevelChanged(Event, frozen=True, kw_only=True, tag="thinking_level
     level: str
 
 
+class AgentStart(Event, frozen=True, kw_only=True, tag="agent_start"):
+    """The agent has begun to work; an `AgentEnd` always follows."""
+
+
+class AgentEnd(Event, frozen=True, kw_only=True, tag="agent_end"):
+    """The agent has stopped asking the model; `error_message` where the last answer failed."""
+
+    error_message: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class TurnStart(Event, frozen=True, kw_only=True, tag="turn_start"):
+    """One answer and the tool calls in it are about to come; a `TurnEnd` always follows."""
+
+
+class TurnEnd(Event, frozen=True, kw_only=True, tag="turn_end"):
+    """An answer and the results of its tool calls are complete. All of them are messages."""
+
+    message: Json
+    tool_results: list[Json]
+
+
+class MessageStart(Event, frozen=True, kw_only=True, tag="message_start"):
+    """A message begins: one that is whole already, or an answer whose pieces follow."""
+
+    message: Json
+
+
+class MessageDelta(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A piece of the content block at `content_index` of an answer.
+
+    The first piece of a tool call has the call's id and name; its pieces are parts of a JSON text.
+    """
+
+    type: Literal["text_delta", "thinking_delta", "toolcall_delta"]
+    content_index: int
+    delta: str
+    tool_call_id: str | msgspec.UnsetType = msgspec.UNSET
+    tool_name: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class MessageUpdate(Event, frozen=True, kw_only=True, tag="message_update"):
+    """More of the answer that is being written: the piece alone, never what came before it."""
+
+    assistant_message_event: MessageDelta
+
+
+class MessageEnd(Event, frozen=True, kw_only=True, tag="message_end"):
+    """A message is complete and belongs to the conversation from now on.
+
+    `entry_id` is the entry that holds it, once there is one.
+    """
+
+    message: Json
+    entry_id: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class ToolExecutionStart(Event, frozen=True, kw_only=True, tag="tool_execution_start"):
+    """A tool call is being carried out; a `ToolExecutionEnd` always follows."""
+
+    tool_call_id: str
+    tool_name: str
+    args: Json
+
+
+class ToolExecutionUpdate(Event, frozen=True, kw_only=True, tag="tool_execution_update"):
+    """What a tool has to show while it runs; each one replaces the one before."""
+
+    tool_call_id: str
+    tool_name: str
+    args: Json
+    partial_result: Json
+
+
+class ToolExecutionEnd(Event, frozen=True, kw_only=True, tag="tool_execution_end"):
+    """A tool call has been answered; `result` has `content` and, where the tool gave any, `details`."""
+
+    tool_call_id: str
+    tool_name: str
+    result: Json
+    is_error: bool
+
+
 def name_of(event: Event) -> str:
     """The event's name, which is also the end of its notification's method."""
     return str(type(event).__struct_config__.tag)
