@@ -48,7 +48,7 @@ from pi_ls.summarize import (
     summary_prompts,
 )
 from tests import sessions as lines
-from tests.conformance_data import FOLDER, OLD_VERSIONS, Session, same_text
+from tests.conformance_data import FOLDER, Session, same_text
 from tests.conformance_data import sessions as recorded_sessions
 from tests.models import (
     KEY,
@@ -149,7 +149,7 @@ def recorded_runs() -> list[Any]:
         for one in recorded_sessions()
         for leaf in one.leaves
         for number, run in enumerate(leaf.get("compactRuns", []))
-        if one.expected.get("idScheme") != "index" and one.name not in OLD_VERSIONS
+        if one.expected.get("idScheme") != "index"
     ]
 
 
