@@ -226,6 +226,63 @@ class ToolExecutionEnd(Event, frozen=True, kw_only=True, tag="tool_execution_end
     is_error: bool
 
 
+class AgentSettled(Event, frozen=True, kw_only=True, tag="agent_settled"):
+    """Nothing of a prompt is left to do: no retry, compaction, queued message or continuation."""
+
+    aborted: bool
+
+
+class QueueUpdate(Event, frozen=True, kw_only=True, tag="queue_update"):
+    """Other messages wait for the agent; their texts, in order."""
+
+    steering: list[str]
+    follow_up: list[str]
+
+
+class AutoRetryStart(Event, frozen=True, kw_only=True, tag="auto_retry_start"):
+    """An answer failed in passing and will be asked for again after `delay_ms` milliseconds."""
+
+    attempt: int
+    max_attempts: int
+    delay_ms: int
+    error_message: str
+
+
+class AutoRetryEnd(Event, frozen=True, kw_only=True, tag="auto_retry_end"):
+    """Asking again has come to an end, well or badly."""
+
+    success: bool
+    attempt: int
+    error_message: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class AutoCompactionPaused(Event, frozen=True, kw_only=True, tag="auto_compaction_paused"):
+    """Automatic compaction has given up for now, and what would take it up again."""
+
+    reason: Literal["no_progress", "failures", "settings"]
+    message: str
+
+
+class AutoCompactionResumed(Event, frozen=True, kw_only=True, tag="auto_compaction_resumed"):
+    """Automatic compaction is on again."""
+
+
+class ApprovalRequest(Event, frozen=True, kw_only=True, tag="approval_request"):
+    """A tool call waits for a person's word; answered by `pi.answerApproval`."""
+
+    approval_id: str
+    tool_name: str
+    args: Json
+    summary: str
+
+
+class ApprovalResolved(Event, frozen=True, kw_only=True, tag="approval_resolved"):
+    """A question was answered, here or elsewhere, or is not asked any more."""
+
+    approval_id: str
+    decision: Literal["once", "session", "always", "no"]
+
+
 def name_of(event: Event) -> str:
     """The event's name, which is also the end of its notification's method."""
     return str(type(event).__struct_config__.tag)

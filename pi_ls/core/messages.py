@@ -98,10 +98,11 @@ Content = str | tuple[Block, ...]
 
 
 class UserMessage(msgspec.Struct, frozen=True, rename="camel", tag_field="role", tag="user"):
-    """What a person (or a synthetic continuation) said."""
+    """What a person said; `synthetic` is True where the program itself said it to go on."""
 
     content: Content = ""
     timestamp: float = 0
+    synthetic: bool | None = None
 
 
 class AssistantMessage(msgspec.Struct, frozen=True, rename="camel", tag_field="role", tag="assistant"):
@@ -233,7 +234,8 @@ def decode_message(raw: Any) -> Message | None:
     timestamp = number(raw.get("timestamp"))
     match raw["role"]:
         case "user":
-            return UserMessage(decode_content(raw.get("content")), timestamp)
+            synthetic = True if raw.get("synthetic") is True else None
+            return UserMessage(decode_content(raw.get("content")), timestamp, synthetic)
         case "assistant":
             return AssistantMessage(
                 content=blocks_of(decode_content(raw.get("content"))),
