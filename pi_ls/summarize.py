@@ -484,8 +484,7 @@ class _Run:
         """One part's summary, by the endpoint or by the first candidate that succeeds."""
         if self._remote:
             self._require_candidates()
-            answer = await self._remote.summarize(self._system(), self.whole_prompt(part))
-            return strip_file_tags(answer)
+            return _text(await self._remote.summarize(self._system(), self.whole_prompt(part)))
         return await self._by_first_that_can(lambda model: self._summarize_with(model, part))
 
     async def short_summary(self, summary: str, reserve: int) -> str:
@@ -573,7 +572,7 @@ class _Run:
         """A part's summary by one summariser: in one request if it fits, else in one on top of the other."""
         if isinstance(model, Extractive):
             self.without_model = True
-            return part.extract()
+            return await asyncio.to_thread(part.extract)
         limit = output_limit(part.reserve, part.share, model.info)
         system = self._system()
         rest = await asyncio.to_thread(self._pieces, part)
@@ -590,9 +589,9 @@ class _Run:
                     raise
                 room = self._count(conversation) / 2  # the estimate was wrong
                 continue
-            previous, rest = strip_file_tags(answer), left
+            previous, rest = answer, left
             if not rest:
-                return previous
+                return answer
 
     async def _ask_short(self, model: Model | Extractive, prompt: str, reserve: int) -> str:
         if isinstance(model, Extractive):
@@ -657,7 +656,12 @@ def _checked(completion: Completion) -> str:
         raise SummarizationFailed("Summary tried to call a tool")
     if completion.stop_reason != "stop":
         raise SummarizationFailed("Summarization failed: the provider withheld the answer")
-    text = completion.text.strip()
+    return _text(completion.text)
+
+
+def _text(answer: str) -> str:
+    """An answer without file tags of its own making; the program adds the right ones."""
+    text = strip_file_tags(answer).strip()
     if not text:
         raise SummarizationFailed("Summary is empty")
     return text
