@@ -625,9 +625,10 @@ async def test_a_prompt_of_the_user_is_used(tmp_path: Path) -> None:
         (16_384, {"context_window": 200_000, "max_tokens": 0}, (13_107, 8_192)),
         (16_384, {"context_window": 200_000, "max_tokens": 100_000}, (13_107, 8_192)),
         (16_384, {"context_window": None, "max_tokens": None}, (13_107, 8_192)),
+        (0, {"context_window": 200_000, "max_tokens": None}, (13_107, 8_192)),
         (16_384, {"context_window": 8_192, "max_tokens": None}, (4_096, 4_096)),
     ],
-    ids=["big", "m200", "nomax", "wide", "unknown", "small window"],
+    ids=["big", "m200", "nomax", "wide", "unknown", "no reserve", "small window"],
 )
 async def test_the_limit_of_an_answer_is_the_smallest_of_all(
     reserve: int, info: dict[str, int | None], limits: tuple[int, int]

@@ -1,9 +1,9 @@
 """Models: what a caller needs of one, and its form over litellm. Only here are litellm and tiktoken imported.
 
-`model.py` is how a model is asked, `oneoff.py` what a request of its own asks for; `answers.py` folds a stream
-into an answer; `failures.py` puts what went wrong into our words, once; `library.py` keeps litellm on a thread
-of its own; `counting.py` counts tokens of text. Nothing of litellm crosses the border: requests, answers and
-errors are values of ours.
+`model.py` is how a model is asked, `oneoff.py` what a request of its own asks for; `answers.py` folds a
+stream into an answer; `failures.py` puts what went wrong into our words, once; `library.py` keeps litellm on
+a thread of its own; `counting.py` counts tokens of text. Nothing of litellm crosses the border: requests,
+answers and errors are values of ours.
 """
 
 from __future__ import annotations
