@@ -313,7 +313,12 @@ class SessionFile:
         if (status.st_dev, status.st_ino) != self._identity:
             self._replaced = True
         elif (status.st_size, status.st_mtime_ns) != self._looked_at:
-            if status.st_size < self._scan.offset or self._read_marks() != self._marks:
+            known_size = self._looked_at[0] if self._looked_at is not None else None
+            if (
+                status.st_size < self._scan.offset
+                or status.st_size == known_size  # written, yet not appended to
+                or self._read_marks() != self._marks
+            ):
                 self._replaced = True
                 return
             try:
@@ -550,10 +555,13 @@ class SessionFile:
 
     def _replaced_by(self, replacements: Mapping[str, Json]) -> list[_Piece]:
         by_id = {one.id: one for one in self._entries if one.id in replacements}  # the last one has the id
-        return [
-            _Piece(entry.offset, entry.length, dumps(replacements[entry_id]), entry)
-            for entry_id, entry in by_id.items()
-        ]
+        return [self._piece(entry, replacements[entry_id]) for entry_id, entry in by_id.items()]
+
+    def _piece(self, entry: PlacedEntry, data: Json) -> _Piece:
+        """An entry with another object; blanks around the old one stay (a carriage return, say)."""
+        old = self._bytes_at(entry.offset, entry.length)
+        leading = len(old) - len(old.lstrip())
+        return _Piece(entry.offset + leading, len(old.strip()), dumps(data), entry)
 
     def _migrated(self) -> list[_Piece]:
         """What has to change for the file to be of the present version."""
@@ -569,7 +577,7 @@ class SessionFile:
                 continue
             new = self._scan.upgraded(old, entry)
             if new is not old:
-                pieces.append(_Piece(entry.offset, entry.length, dumps(new), entry))
+                pieces.append(self._piece(entry, new))
         return pieces
 
     def _write_anew(self, pieces: list[_Piece]) -> None:
@@ -614,19 +622,16 @@ class SessionFile:
         self._remember()
 
     def _move_entries(self, pieces: Sequence[_Piece]) -> None:
+        replaced = {id(piece.entry): piece for piece in pieces}
         shift, at = 0, 0
         for entry in sorted(self._entries, key=lambda one: one.offset):
             while at < len(pieces) and pieces[at].offset < entry.offset:
                 shift += len(pieces[at].new) - pieces[at].length
                 at += 1
-            if at < len(pieces) and pieces[at].offset == entry.offset:
-                entry.length = len(pieces[at].new)
-                shift_after = shift + len(pieces[at].new) - pieces[at].length
-                at += 1
+            if (piece := replaced.get(id(entry))) is not None:
+                entry.offset, entry.length = piece.offset + shift, len(piece.new)
             else:
-                shift_after = shift
-            entry.offset += shift
-            shift = shift_after
+                entry.offset += shift
         self._scan.offset += sum(len(one.new) - one.length for one in pieces)
         if pieces and pieces[0].entry is None and self._scan.header_place is not None:
             self._scan.header_place = (self._scan.header_place[0], len(pieces[0].new))
