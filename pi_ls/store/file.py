@@ -313,12 +313,7 @@ class SessionFile:
         if (status.st_dev, status.st_ino) != self._identity:
             self._replaced = True
         elif (status.st_size, status.st_mtime_ns) != self._looked_at:
-            known_size = self._looked_at[0] if self._looked_at is not None else None
-            if (
-                status.st_size < self._scan.offset
-                or status.st_size == known_size  # written, yet not appended to
-                or self._read_marks() != self._marks
-            ):
+            if status.st_size < self._scan.offset or self._read_marks() != self._marks:
                 self._replaced = True
                 return
             try:
@@ -364,6 +359,7 @@ class SessionFile:
     async def lock(self) -> AsyncGenerator[None]:
         """Hold the session against other writers of this program; needed around append and rewrite.
 
+        Every use is a lock of its own, so the tasks of one process keep each other out too; do not nest it.
         Waits without blocking the loop; raises SessionLocked after `LOCK_SECONDS`. Where no lock can be made
         (a folder that is read-only or gone) nothing is locked: the write will say what is wrong.
         """
