@@ -616,6 +616,17 @@ def test_entries_of_a_file_cut_off_in_place_read_as_empty_and_are_reported_once(
     assert file.poll().problems == []
 
 
+def test_a_file_that_was_emptied_gets_its_header_again(tmp_path: Path) -> None:
+    path = write(tmp_path / "s.jsonl", two_messages())
+    file, _, _ = SessionFile.open(path)
+    os.truncate(path, 0)
+    mine = file.append(question("a1", "mine"))
+    assert file.poll().rewritten
+    reopened = file.reopen()
+    assert [one.id for one in reopened.entries] == [mine.id]
+    assert reopened.file.header.id == "s-1"
+
+
 def test_an_empty_file_that_another_program_fills_is_read(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     path.write_bytes(b"")

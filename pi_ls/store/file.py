@@ -475,7 +475,8 @@ class SessionFile:
 
     def _write_to(self, fd: int) -> None:
         """Append all waiting lines, after the header where the file has none, and note their places."""
-        header = b"" if self._scan.header is not None else dumps(header_data(self.header)) + b"\n"
+        has_header = self._scan.header is not None and os.fstat(fd).st_size > 0
+        header = b"" if has_header else dumps(header_data(self.header)) + b"\n"
         lines = header + b"".join(one.line + b"\n" for one in self._waiting)
         start, end = write_lines(fd, lines)
         waiting, self._waiting = self._waiting, []
