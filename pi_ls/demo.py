@@ -29,7 +29,7 @@ READY, IDEA = "ready to merge", "dead end: localtime"
 
 CONTEXT_WINDOW = 40_960
 RESERVE_TOKENS, KEEP_RECENT_TOKENS = 8_192, 9_350
-SUMMARY_LINES = 28
+SUMMARY_LINES = 40
 LOG_LINES = 20
 TIMEOUT = 60.0
 """Seconds after which something is wrong; the demo itself takes a few."""
@@ -226,7 +226,7 @@ class _Story:
 
     # --- how it is shown
 
-    async def _command(self, name: str, **arguments: Any) -> Any:
+    async def _command(self, name: str, /, **arguments: Any) -> Any:
         shown = f"{name} {json.dumps(arguments)}" if arguments else name
         if not self._quiet:
             text = fit(shown, self._terminal.width - 4)
