@@ -57,7 +57,7 @@ format: setup ## put the code into its format
 	@$(RUN) -m ruff check --fix .
 
 bench: setup ## how fast large sessions are
-	@$(RUN) -m pytest tests/bench -s $(ARGS)
+	@$(RUN) -m tests.bench.run $(ARGS)
 
 lock: ## write the lock files anew from pyproject.toml (needs uv)
 	uv pip compile $(LOCK) pyproject.toml -o requirements.txt
