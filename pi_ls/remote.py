@@ -23,6 +23,7 @@ TIME_LIMIT = 60.0
 """Seconds in which the whole answer has to be there."""
 SIZE_LIMIT = 4 * 1024 * 1024
 """Bytes an answer may have."""
+_UNPACKED = {"accept-encoding": "identity"}  # a packed answer could be of any size once it is unpacked
 
 
 class RemoteEndpoint:
@@ -77,7 +78,7 @@ class RemoteEndpoint:
                 httpx.AsyncClient(
                     trust_env=not self.is_loopback, follow_redirects=False, timeout=None
                 ) as client,
-                client.stream("POST", self._url, json=question) as answer,
+                client.stream("POST", self._url, json=question, headers=_UNPACKED) as answer,
             ):
                 if not answer.is_success:
                     raise self._failure(f"HTTP status {answer.status_code}", status=answer.status_code)
@@ -87,7 +88,7 @@ class RemoteEndpoint:
 
     async def _limited(self, answer: Response) -> bytes:
         body = bytearray()
-        async for piece in answer.aiter_bytes():
+        async for piece in answer.aiter_raw():
             body += piece
             if len(body) > self._size_limit:
                 raise self._failure(f"an answer of more than {self._size_limit} bytes")

@@ -13,9 +13,10 @@ from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from pi_ls.core.errors import ContextOverflow, PiError, ProviderError
+from pi_ls.core.errors import ContextOverflow, NoCredentials, PiError, ProviderError
 from pi_ls.core.jsonvalues import Json
 from pi_ls.core.messages import AssistantMessage, decode_usage
 from pi_ls.core.overflow import is_context_overflow, says_overflow
@@ -24,11 +25,11 @@ from pi_ls.llm import (
     LitellmModel,
     Request,
     is_overflow_error,
-    redacted,
-    retry_after,
     text_counter,
     usage_from_litellm,
 )
+from pi_ls.llm.failures import redacted, retry_after
+from pi_ls.llm.oneoff import limit_name, routing
 from pi_ls.models import ModelCost, ModelInfo
 from tests.conformance_data import table
 from tests.models import KEY, anthropic_model, openai_model
@@ -170,6 +171,32 @@ async def test_no_reasoning_is_asked_for_where_it_would_eat_the_answer(provider:
     await anthropic_model(provider, reasoning=True).complete(tight)
 
     assert "thinking" not in provider.requests[0].body
+
+
+def test_openai_itself_is_asked_in_its_own_words() -> None:
+    """Its own fields would make a strict server like it refuse the request."""
+    own = ModelInfo(provider="openai", id="gpt-x", litellm_model="openai/gpt-x")
+    like = msgspec.structs.replace(own, base_url="https://openai.com.example/v1")
+    caching = {"gpt-x": {"supports_prompt_cache_breakpoint": True}}
+
+    assert routing(own, {}, "id-1") == {"prompt_cache_key": "id-1"}
+    assert routing(own, caching, "id-1")["prompt_cache_options"] == {"mode": "explicit"}
+    assert routing(like, caching, "id-1") == {"extra_headers": {"x-session-affinity": "id-1"}}
+    assert (limit_name(own), limit_name(like)) == ("max_completion_tokens", "max_tokens")
+
+
+@pytest.mark.parametrize(
+    ("adapter", "expected"),
+    [
+        ("openrouter", {"extra_body": {"session_id": "id-1"}}),
+        ("anthropic", {"metadata": {"user_id": "id-1"}}),
+        ("gemini", {}),
+    ],
+)
+def test_the_routing_id_goes_where_the_provider_looks_for_one(adapter: str, expected: Json) -> None:
+    info = ModelInfo(provider=adapter, id="m", litellm_model=f"{adapter}/m")
+
+    assert routing(info, {}, "id-1") == expected
 
 
 async def test_headers_of_the_model_go_along(provider: Provider) -> None:
@@ -359,6 +386,21 @@ async def test_a_server_that_is_not_there_is_a_failure_in_passing(provider: Prov
 
     assert isinstance(failed, ProviderError)
     assert failed.retryable
+
+
+@pytest.mark.parametrize(
+    ("provider", "variable"), [("openai", "OPENAI_API_KEY"), ("anthropic", "ANTHROPIC_API_KEY")]
+)
+async def test_a_missing_key_is_told_apart(
+    monkeypatch: pytest.MonkeyPatch, provider: str, variable: str
+) -> None:
+    monkeypatch.delenv(variable, raising=False)
+    info = ModelInfo(provider=provider, id="m", litellm_model=f"{provider}/m")
+
+    failed = await failure(LitellmModel(info))
+
+    assert isinstance(failed, NoCredentials)
+    assert failed.data == {"provider": provider}
 
 
 async def test_a_model_nobody_can_reach_says_why() -> None:

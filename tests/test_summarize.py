@@ -48,8 +48,7 @@ from pi_ls.summarize import (
     summary_prompts,
 )
 from tests import sessions as lines
-from tests.conformance_data import FOLDER, Session, same_text
-from tests.conformance_data import sessions as recorded_sessions
+from tests.conformance_data import FOLDER, Session, opened_sessions, same_text
 from tests.models import (
     KEY,
     ScriptedModel,
@@ -146,28 +145,26 @@ def as_recorded(text: str) -> str:
 def recorded_runs() -> list[Any]:
     return [
         pytest.param(one, leaf, run, id=f"{one.name}-{leaf['leaf']}-{number}")
-        for one in recorded_sessions()
+        for one in opened_sessions()
         for leaf in one.leaves
         for number, run in enumerate(leaf.get("compactRuns", []))
-        if one.expected.get("idScheme") != "index"
     ]
 
 
 @pytest.mark.parametrize(("one", "leaf", "run"), recorded_runs())
 async def test_runs_are_as_recorded(one: Session, leaf: Json, run: Json) -> None:
-    entries = {entry.id: entry for entry in one.entries()}
-    chain: list[Entry] = []
-    at = leaf["leaf"]
-    while at in entries:
-        chain.append(entries[at])
-        at = entries[at].parent_id
+    entries = one.entries()
+    names = one.references(entries)
+    by_name = {names[id(entry)]: entry for entry in entries}
+    chain = SessionTree(entries).path_to(by_name[leaf["leaf"]].id)
     settings = CompactionSettings(
         keep_recent_tokens=run["keep"], reserve_tokens=run["reserveTokens"], calibrate=False
     )
-    preparation = prepare_compaction(chain[::-1], settings, TokenCounter())
+    preparation = prepare_compaction(chain, settings, TokenCounter())
     assert isinstance(preparation, CompactionPreparation)
-    assert preparation.first_kept_entry_id == run["firstKept"]
-    if message_of(entries[run["firstKept"]]) is None:
+    first_kept = by_name[run["firstKept"]]
+    assert preparation.first_kept_entry_id == first_kept.id
+    if message_of(first_kept) is None:
         return  # the recorded program takes a turn for split there
     replies = [
         Completion(text=text, usage=usage) for text, usage in zip(run["replies"], REPLY_USAGES, strict=True)
@@ -628,9 +625,10 @@ async def test_a_prompt_of_the_user_is_used(tmp_path: Path) -> None:
         (16_384, {"context_window": 200_000, "max_tokens": 0}, (13_107, 8_192)),
         (16_384, {"context_window": 200_000, "max_tokens": 100_000}, (13_107, 8_192)),
         (16_384, {"context_window": None, "max_tokens": None}, (13_107, 8_192)),
+        (0, {"context_window": 200_000, "max_tokens": None}, (13_107, 8_192)),
         (16_384, {"context_window": 8_192, "max_tokens": None}, (4_096, 4_096)),
     ],
-    ids=["big", "m200", "nomax", "wide", "unknown", "small window"],
+    ids=["big", "m200", "nomax", "wide", "unknown", "no reserve", "small window"],
 )
 async def test_the_limit_of_an_answer_is_the_smallest_of_all(
     reserve: int, info: dict[str, int | None], limits: tuple[int, int]
@@ -879,6 +877,7 @@ async def test_the_endpoint_gets_every_request_and_nothing_but_two_texts(provide
         Reply(body={"summary": 5}),
         Reply(body=["S"]),
         Reply(body="[" * 100_000),
+        Reply(body={"summary": "<read-files>\nx\n</read-files>"}),
         Reply(status=302, headers={"location": "http://127.0.0.1:9/elsewhere"}, body=""),
         Reply(hang=True),
         Reply(body={"summary": "S"}, padding=2_000_000),
@@ -892,6 +891,7 @@ async def test_the_endpoint_gets_every_request_and_nothing_but_two_texts(provide
         "number",
         "list",
         "deep",
+        "only tags",
         "redirect",
         "silence",
         "huge",
