@@ -76,10 +76,12 @@ def open_regular(path: Path) -> int:
     return descriptor
 
 
-def read_whole(path: Path) -> tuple[bytes, Version]:
-    """An ordinary file's bytes and the version they are of."""
+def read_whole(path: Path, limit: int) -> tuple[bytes, Version]:
+    """An ordinary file's bytes and the version they are of. Raises ToolFailed above `limit` bytes."""
     with os.fdopen(open_regular(path), "rb") as file:
         version = version_of(os.fstat(file.fileno()))
+        if version.size > limit:
+            raise ToolFailed(f"{path} is larger than {limit >> 20} MB. Use bash to change it.")
         return file.read(), version
 
 
