@@ -18,6 +18,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from pi_ls.core.chat import ToolOutput
 from pi_ls.core.jsonvalues import Json
+from pi_ls.core.request import clean_text
 from pi_ls.tools.output import MAX_BYTES, MAX_LINES, Excerpt, last_text_of, output_file, tail_of_file
 from pi_ls.tools.tool import Tool, ToolContext, ToolFailed, Update, one_line
 
@@ -98,7 +99,7 @@ async def execute(
         path = Path(file.name)
         try:
             process = await context.processes.start(
-                [shell, "-c", command], folder=context.folder, output=file, errors=STDOUT
+                [shell, "-c", clean_text(command)], folder=context.folder, output=file, errors=STDOUT
             )
         except OSError as error:
             _remove(path)
