@@ -9,12 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
-
-import msgspec
 
 from pi_ls.core import events
 from pi_ls.core.chat import ChatModel
@@ -79,8 +76,8 @@ class Agent:
         """Ask the model again without saying anything. Raises InvalidParams where its answer is complete."""
         await self._check_model()
         self._session.refuse_while_busy()
-        context = self._session.last_message()
-        if context is None or (isinstance(context, AssistantMessage) and context.stop_reason == "stop"):
+        last = await asyncio.to_thread(self._session.last_message)
+        if last is None or (isinstance(last, AssistantMessage) and last.stop_reason == "stop"):
             raise InvalidParams("There is nothing to continue: the agent has answered", path="command")
         self._start([])
         return "started"

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
-from pi_ls.core.context import UsageMeter, model_of, thinking_level_of
+from pi_ls.core.context import UsageMeter, message_of, model_of, thinking_level_of
 from pi_ls.core.entries import LEAF_MARKER, Entry, session_name
 from pi_ls.core.errors import Busy, Cancelled, EntryNotFound, InvalidSettings, PiError, SessionReadOnly
 from pi_ls.core.events import (
@@ -32,13 +32,14 @@ from pi_ls.core.events import (
     ThinkingLevelChanged,
 )
 from pi_ls.core.jsonvalues import Json
-from pi_ls.core.messages import UserMessage
+from pi_ls.core.messages import Message, UserMessage
 from pi_ls.core.options import CompactionSettings
 from pi_ls.core.tokens import CountText, TokenCounter, estimate_tokens
 from pi_ls.core.tree import SessionTree, TreeProblem
 from pi_ls.llm import text_counter
 from pi_ls.models import OFFLINE, ModelInfo
 from pi_ls.session import compacting, navigating, reading
+from pi_ls.session.agent import Agent
 from pi_ls.session.environment import Environment
 from pi_ls.store import FileProblem, SessionFile
 
@@ -59,16 +60,44 @@ class Progress(Protocol):
 
 
 class Operation:
-    """The one thing a session is doing. Once `committed`, its entry is being written: too late to stop."""
+    """What a session is doing. Once `committed`, its entry is being written: too late to stop.
+
+    `stop` replaces the plain way to stop it, which is to cancel its task. A run may be at a step of another
+    kind, which can be stopped alone.
+    """
 
     def __init__(self, kind: OperationKind) -> None:
         self.kind: OperationKind = kind
         self.committed = False
         self.task: asyncio.Task[Any] | None = None
+        self.stop: Callable[[], bool] | None = None
+        self.stopped = False
+        self.now: Operation | None = None
+        """The step it is at, where that is an operation of its own."""
 
     def cancel(self) -> bool:
         """Ask it to stop; False where it is too late for that."""
-        return not self.committed and self.task is not None and self.task.cancel()
+        if self.committed or self.task is None:
+            return False
+        self.stopped = True
+        return self.stop() if self.stop is not None else self.task.cancel()
+
+    @contextlib.contextmanager
+    def step(self, kind: OperationKind) -> Generator[Operation]:
+        """A part of it, run by the current task, that can be stopped by itself."""
+        step = Operation(kind)
+        step.task = asyncio.current_task()
+        self.now = step
+        try:
+            yield step
+        finally:
+            self.now = None
+
+    def stopped_alone(self) -> bool:
+        """Whether a step's cancellation was meant for it and not for the whole; it is taken back then."""
+        if self.stopped and self.task is not None:
+            self.task.uncancel()
+        return self.stopped
 
 
 class AgentSession:
@@ -88,6 +117,7 @@ class AgentSession:
         self.thinking_level = "off"
         self.problems: list[Json] = []
         self._emit = emit
+        self._told: list[Event] = []
         self._meter = UsageMeter(self.counter)
         self._operation: Operation | None = None
         self._path_model: tuple[str, str] | None = None
@@ -102,6 +132,7 @@ class AgentSession:
         self._moved = False
         self._unsaved_told = False
         self._closed = False
+        self.agent = Agent(self)
 
     # -- opening and closing ---------------------------------------------------------------------------
 
@@ -175,6 +206,7 @@ class AgentSession:
             await self._write_marker()
         if self._usage_task is not None:
             self._usage_task.cancel()
+        await asyncio.to_thread(self.agent.close)
         self._emit(SessionClosed(state=self.state()))
         self.file.close()
 
@@ -187,8 +219,20 @@ class AgentSession:
 
     @property
     def operation(self) -> OperationKind | None:
-        """What is running, if anything."""
-        return self._operation.kind if self._operation is not None else None
+        """What is running, if anything; a compaction inside a run counts by itself."""
+        if self._operation is None:
+            return None
+        return (self._operation.now or self._operation).kind
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the agent is at work, even if it is compacting just now."""
+        return self._operation is not None and self._operation.kind == "run"
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing is to begin any more."""
+        return self._closed
 
     def state(self) -> Json:
         """The protocol's session state."""
@@ -205,12 +249,17 @@ class AgentSession:
 
     @property
     def auto_compaction_paused(self) -> bool:
-        """Whether automatic compaction does not run although it is on: its settings cannot be used."""
+        """Whether automatic compaction does not run although it is on: it gave up, or settings are invalid."""
         try:
             self.compaction_settings()
         except InvalidSettings:
             return True
-        return False
+        return self.agent.pause.reason is not None
+
+    def last_message(self) -> Message | None:
+        """The last message of the context; reads it from the file."""
+        messages = (message_of(entry) for entry in reversed(tuple(self.tree.path())))
+        return next((message for message in messages if message is not None), None)
 
     def _ref(self) -> tuple[str, str] | None:
         return (self.model.provider, self.model.id) if self.model is not None else None
@@ -227,6 +276,12 @@ class AgentSession:
     def emit(self, event: Event) -> None:
         """Tell an event to whoever listens."""
         self._emit(event)
+
+    def tell_once(self, event: Event) -> None:
+        """Tell an event unless the very same was told before."""
+        if event not in self._told:
+            self._told.append(event)
+            self._emit(event)
 
     def _note_tree(self, problems: Iterable[TreeProblem]) -> None:
         for problem in problems:
@@ -369,6 +424,7 @@ class AgentSession:
         if level != self.thinking_level:
             self._emit(ThinkingLevelChanged(level=self.thinking_level))
         if model != self.model:
+            self.agent.resume()
             ref = self._ref() or (None, None)
             self._emit(ModelChanged(provider=ref[0], model_id=ref[1]))
 
@@ -397,6 +453,7 @@ class AgentSession:
             finally:
                 self._operation = None
                 self.usage_changed()
+                self.agent.deliver(after_abort=kind == "run" and operation.stopped)
 
         self._operation = operation
         task = operation.task = asyncio.create_task(run(), name=f"{kind} {self.id}")
@@ -410,12 +467,19 @@ class AgentSession:
         return task.result()
 
     async def _abort(self, *kinds: OperationKind) -> bool:
+        """Stop what runs, or the step it is at, if it is of one of these kinds; answers when that has ended."""
         operation = self._operation
+        if operation is not None and operation.kind not in kinds:
+            operation = operation.now
         if operation is None or operation.kind not in kinds or not operation.cancel():
             return False
-        assert operation.task is not None
-        await asyncio.wait([operation.task])
+        task = operation.task
+        while task is not None and not task.done() and operation in (self._operation, self._step()):
+            await asyncio.wait([task], timeout=0.01)
         return True
+
+    def _step(self) -> Operation | None:
+        return self._operation.now if self._operation is not None else None
 
     async def abort_compaction(self) -> bool:
         """Stop a compaction; False where none runs or its entry is already being written."""
@@ -426,22 +490,43 @@ class AgentSession:
         return await self._abort("navigation")
 
     async def abort(self) -> bool:
-        """Stop whatever runs in the session."""
-        return await self._abort("run", "compaction", "navigation")
+        """Stop whatever runs in the session, a command of the user included."""
+        stopped_bash = await self.agent.abort_bash()
+        return await self._abort("run", "compaction", "navigation") or stopped_bash
+
+    async def after_run(self) -> None:
+        """Wait until the agent is not at work."""
+        while self._operation is not None and self._operation.kind == "run" and self._operation.task is not None:
+            await asyncio.wait([self._operation.task])
 
     def refuse_while_busy(self) -> None:
         """Raises Busy while an operation runs: for verbs that must not come between its steps."""
         if self._operation is not None:
+            operation = self.operation
             raise Busy(
-                f"Wait for the {self._operation.kind} that is running, or stop it first",
-                operation=self._operation.kind,
+                f"Wait for the {operation} that is running, or stop it first", operation=operation
             )
 
-    async def compact(self, custom_instructions: str | None = None, progress: Progress | None = None) -> Json:
-        """Compact by hand; the protocol's CompactionResult. Raises PiError; Cancelled when aborted."""
-        return await self.operate(
-            "compaction", lambda op: compacting.compact(self, op, custom_instructions, progress)
-        )
+    async def compact(
+        self, custom_instructions: str | None = None, progress: Progress | None = None
+    ) -> Json:
+        """Compact by hand; the protocol's CompactionResult. Raises PiError; Cancelled when aborted.
+
+        A run is ended first; what waits for it is delivered when the compaction has ended.
+        """
+        with self.agent.held():
+            if self.is_running:
+                await self._abort("run")
+            work = self.operate(
+                "compaction", lambda op: compacting.compact(self, op, custom_instructions, progress)
+            )
+            try:
+                return await work
+            finally:
+                self._deliver_soon()
+
+    def _deliver_soon(self) -> None:
+        asyncio.get_running_loop().call_soon(self.agent.deliver)
 
     async def undo_compaction(self) -> Json:
         """Move the leaf to before the newest compaction of the path. Nothing is deleted."""
@@ -522,6 +607,7 @@ class AgentSession:
     async def settings_changed(self) -> None:
         """Look again at everything the settings decide."""
         self._model_is_known = False
+        self.agent.resume()
         await self._reset_counter()
         await self._follow_path()
         self.usage_changed()

@@ -16,14 +16,16 @@ import msgspec
 from pi_ls.core.compaction import CompactionPreparation, CompactionResult, Refusal, prepare_compaction
 from pi_ls.core.context import build_session_context
 from pi_ls.core.entries import Entry
-from pi_ls.core.errors import AlreadyCompacted, NoModel, NothingToCompact, PiError
+from pi_ls.core.errors import AlreadyCompacted, NoCredentials, NoModel, NothingToCompact, PiError
 from pi_ls.core.events import CompactionEnd, CompactionReason, CompactionStart, SessionCompactFailed
 from pi_ls.core.extractive import extractive_summary
 from pi_ls.core.jsonvalues import Json
 from pi_ls.core.options import CompactionSettings
 from pi_ls.core.transcript import file_lists
+from pi_ls.core.triggers import Due
 from pi_ls.remote import RemoteEndpoint
 from pi_ls.session.candidates import on_retry, summarizers
+from pi_ls.session.tasks import to_its_end
 from pi_ls.summarize import compact as make_summary
 from pi_ls.summarize import summary_prompts
 
@@ -90,37 +92,75 @@ def _failed(
 
 
 async def compact(
-    session: AgentSession,
-    operation: Operation,
-    instructions: str | None,
-    progress: Progress | None,
-    reason: CompactionReason = "manual",
+    session: AgentSession, operation: Operation, instructions: str | None, progress: Progress | None
 ) -> Json:
-    """Summarise the older part of the path and append the compaction; the protocol's CompactionResult.
+    """Compact because a person wants it; the protocol's CompactionResult.
 
     Model, settings and path are those of this moment, whatever is changed while it runs. Raises NoModel,
     InvalidSettings, AlreadyCompacted, NothingToCompact, whatever the summary may raise, and WriteFailed;
     nothing was written then.
     """
-    with announced(session, reason) as outcome:
-        settings = session.compaction_settings()
-        if session.model is None and not settings.models:
-            raise NoModel("No model selected")
-        preparation = await _prepare(session, tuple(session.tree.path()), settings)
-        result = await _summarise(session, preparation, instructions, progress)
-        operation.committed = True
-        entry = await session.append(_body(result), required=True)
-        outcome.result = await _told(session, entry, result)
+    with announced(session, "manual") as outcome:
+        preparation = await _prepare(session)
+        outcome.result = await _carry_out(session, operation, preparation, instructions, progress)
+    session.agent.resume()
     return outcome.result
 
 
-async def _prepare(
-    session: AgentSession, path: Sequence[Entry], settings: CompactionSettings
-) -> CompactionPreparation:
-    preparation = await asyncio.to_thread(prepare_compaction, path, settings, session.counter)
+async def compact_automatically(session: AgentSession, operation: Operation, due: Due) -> bool:
+    """Compact because the context is too large; whether it was done.
+
+    Where it could not even begin (nothing to compact, no model or no key for it) nothing is told. Raises what
+    `compact` raises for a summary that failed. Stopped by itself, not with its run, it just was not done.
+    """
+    try:
+        preparation = await _prepare(session)
+        await asyncio.to_thread(_require_credentials, session, preparation.settings)
+    except (NoModel, NoCredentials, AlreadyCompacted, NothingToCompact):
+        return False
+    with operation.step("compaction") as step:
+        try:
+            with announced(session, due.reason, due.will_retry) as outcome:
+                outcome.result = await _carry_out(session, step, preparation, None, None)
+        except asyncio.CancelledError:
+            if not step.stopped_alone():
+                raise
+            return False
+    return True
+
+
+def _require_credentials(session: AgentSession, settings: CompactionSettings) -> None:
+    if session.model is not None and not settings.models and not settings.remote_endpoint:
+        session.environment.require_credentials(session.model)
+
+
+async def _prepare(session: AgentSession) -> CompactionPreparation:
+    settings = session.compaction_settings()
+    if session.model is None and not settings.models:
+        raise NoModel("No model selected")
+    path, overhead = tuple(session.tree.path()), session.agent.overhead_tokens
+    preparation = await asyncio.to_thread(prepare_compaction, path, settings, session.counter, overhead)
     if isinstance(preparation, Refusal):
         raise AlreadyCompacted if preparation.kind == "AlreadyCompacted" else NothingToCompact
     return preparation
+
+
+async def _carry_out(
+    session: AgentSession,
+    operation: Operation,
+    preparation: CompactionPreparation,
+    instructions: str | None,
+    progress: Progress | None,
+) -> Json:
+    """Summarise, append, and tell what came of it: the same whoever asked."""
+    result = await _summarise(session, preparation, instructions, progress)
+    operation.committed = True
+    return await to_its_end(_store(session, result))
+
+
+async def _store(session: AgentSession, result: CompactionResult) -> Json:
+    entry = await session.append(_body(result), required=True)
+    return await _told(session, entry, result)
 
 
 async def _summarise(

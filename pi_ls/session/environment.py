@@ -7,16 +7,26 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Literal
 
+from pi_ls.core.chat import ChatModel, ToolSpec
+from pi_ls.core.events import ApprovalRequest
 from pi_ls.core.jsonvalues import Json
-from pi_ls.llm import LitellmModel
+from pi_ls.llm import LitellmChat, LitellmModel
 from pi_ls.models import OFFLINE, Credentials, ModelCatalogue, ModelInfo, choose_model
 from pi_ls.prompts import Prompts
 from pi_ls.settings import Settings, TokenEstimator
 from pi_ls.store import session_directories, sessions_directory
+from pi_ls.session.instructions import system_prompt
 from pi_ls.summarize import Candidate, Extractive
+from pi_ls.tools import NoEditor, Workspace
+
+
+Answer = Callable[[str, Literal["once", "session", "always", "no"]], bool]
+Ask = Callable[[ApprovalRequest, Answer], Awaitable[bool]]
+"""Puts a question to a person, whose word goes to the given function; False where nobody can be asked."""
 
 
 def default_agent_dir(environ: Mapping[str, str] = os.environ) -> Path:
@@ -65,6 +75,12 @@ class Environment:
         self.catalogue = ModelCatalogue(self.agent_dir)
         self.credentials = Credentials(self.agent_dir, environ)
         self.prompts = Prompts(self.agent_dir)
+        self.editor: Workspace = NoEditor()
+        """The documents that are open in the editor."""
+        self.ask: Ask | None = None
+        """Asks a person whether a tool may run; None where nobody can be asked."""
+        self.approved_tools: set[str] = set()
+        """Tools that a person has let run in this folder from now on."""
 
     def reload_settings(self, editor: Json | None = None) -> None:
         """Read the settings files again; `editor` is added to what the editor had configured."""
@@ -82,6 +98,24 @@ class Environment:
             option=self.default_model,
             default=self.settings.default_model,
         )
+
+    def require_credentials(self, model: ModelInfo) -> None:
+        """Raises NoCredentials where there is no key for the model's provider; runs no command."""
+        if not self.credentials.available(model.provider):
+            self.credentials.key(model.provider)
+
+    def chat_model(self, model: ModelInfo, routing_id: str) -> ChatModel:
+        """The model as a partner in conversation; `routing_id` is the same for one session's requests.
+
+        Reads files and may run a command for the key: call it in a thread. Raises NoCredentials.
+        """
+        reached, key = self.credentials.ready(model)
+        timeout_ms = self.settings.retry().request_timeout_ms
+        return LitellmChat(reached, key, routing_id=routing_id, timeout_ms=timeout_ms)
+
+    def system_prompt(self, tools: Sequence[ToolSpec]) -> str:
+        """What the agent is told before a conversation. Reads files: call it in a thread."""
+        return system_prompt(self.prompts, self.folder, self.agent_dir, tools, trusted=self.trusted)
 
     def candidate(self, model: ModelInfo) -> Candidate:
         """What makes summaries with a model; its key and headers are looked up when its turn comes."""

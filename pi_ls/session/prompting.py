@@ -19,20 +19,19 @@ import msgspec
 
 from pi_ls import loop
 from pi_ls.core import events
-from pi_ls.core.chat import ChatModel, ChatRequest
+from pi_ls.core.chat import ChatRequest
 from pi_ls.core.context import build_session_context
-from pi_ls.core.entries import Entry
 from pi_ls.core.errors import ContextOverflow, InvalidSettings, PiError, ProviderError
 from pi_ls.core.messages import AssistantMessage, Message, UserMessage, decode_message
 from pi_ls.core.options import CompactionSettings
-from pi_ls.core.triggers import Due, measured_tokens, overflow_due, threshold_due
+from pi_ls.core.triggers import Due, effective, measured_tokens, overflow_due, threshold_due
 from pi_ls.session import compacting
 from pi_ls.session.queue import user_message
 from pi_ls.summarize import convert_to_llm
 from pi_ls.tools import Toolbox
 
 if TYPE_CHECKING:
-    from pi_ls.models import ModelInfo
+    from pi_ls.session.agent import Agent
     from pi_ls.session.agent_session import AgentSession, Operation
 
 CONTINUE = "Continue if you have next steps."
@@ -45,8 +44,11 @@ DELTA_INTERVAL_S = 0.03
 class Run:
     """One prompt's work. `play` does all of it; `abort` ends it soon, whatever it is at."""
 
-    def __init__(self, session: AgentSession, operation: Operation, first: Sequence[UserMessage]) -> None:
+    def __init__(
+        self, session: AgentSession, agent: Agent, operation: Operation, first: Sequence[UserMessage]
+    ) -> None:
         self._session = session
+        self._agent = agent
         self._operation = operation
         self._first = list(first)
         self._signal = loop.AbortSignal()
@@ -73,14 +75,13 @@ class Run:
         except loop.Aborted:
             pass
         finally:
-            self._session.deny_approvals()
             self._session.emit(events.AgentSettled(aborted=self._signal.aborted))
 
     async def _prepare(self) -> None:
         session = self._session
-        self._tools = session.toolbox()
+        self._tools = self._agent.toolbox()
         self._system = await asyncio.to_thread(session.environment.system_prompt, self._tools.specs())
-        session.overhead_tokens = session.count(self._system) + sum(
+        self._agent.overhead_tokens = session.count(self._system) + sum(
             session.count(msgspec.json.encode(spec).decode()) for spec in self._tools.specs()
         )
 
@@ -115,7 +116,7 @@ class Run:
     async def _run_once(self) -> None:
         """One run of the loop, from the first request to an answer that calls no tool."""
         self._answer, self._failure = None, None
-        model = await self._session.chat_model()
+        model = await self._agent.chat_model()
         assert self._tools is not None
         try:
             async with aclosing(loop.run(self, model, self._tools, self._signal)) as said:
@@ -123,8 +124,8 @@ class Run:
                     await self._take(event)
         except loop.Aborted:
             raise
-        except Exception as failure:  # noqa: BLE001 - told as the run's error message; a fault of ours goes to the log there
-            self._failure = failure
+        except PiError as failure:
+            self._failure = failure  # told already, as the end of the run
         finally:
             self._deltas.flush()
 
@@ -161,10 +162,11 @@ class Run:
         """The next request: the context of the path as it is now."""
         session = self._session
         context = await asyncio.to_thread(build_session_context, tuple(session.tree.path()))
+        prompts = session.environment.prompts
         assert self._tools is not None
         return ChatRequest(
             system=self._system,
-            messages=tuple(convert_to_llm((one.message for one in context.messages), session.environment.prompts)),
+            messages=tuple(convert_to_llm((one.message for one in context.messages), prompts)),
             tools=tuple(self._tools.specs()),
             thinking_level=context.thinking_level,
         )
@@ -172,11 +174,11 @@ class Run:
     def steering(self) -> Sequence[Message]:
         """The prompt at first, then what was said to steer the run."""
         first, self._first = self._first, []
-        return [*first, *self._session.take_steering()]
+        return [*first, *self._agent.take_steering()]
 
     def follow_ups(self) -> Sequence[Message]:
         """What was said to follow."""
-        return self._session.take_follow_ups()
+        return self._agent.take_follow_ups()
 
     # -- compaction ------------------------------------------------------------------------------------
 
@@ -189,13 +191,13 @@ class Run:
         try:
             settings = self._session.compaction_settings()
         except InvalidSettings as error:
-            self._session.pause_for_settings(error)
+            self._agent.pause_for_settings(error)
             return None
         return settings
 
     async def _threshold(self, extra_tokens: float = 0) -> Due | None:
         session, window, settings = self._session, self._window(), self._settings()
-        if window is None or settings is None or session.pause.reason is not None:
+        if window is None or settings is None or self._agent.pause.reason is not None:
             return None
         path = tuple(session.tree.path())
         return await asyncio.to_thread(threshold_due, path, window, settings, session.counter, extra_tokens)
@@ -240,11 +242,11 @@ class Run:
         try:
             done = await self._signal.guard(work)
         except PiError:
-            if session.pause.failed():
-                session.tell_paused()
+            if self._agent.pause.failed():
+                self._agent.tell_paused()
             return False
         if done:
-            session.pause.compacted()
+            self._agent.pause.compacted()
         return done
 
     def _with_recovery_failure(self, event: events.AgentEnd) -> events.AgentEnd:
@@ -273,19 +275,19 @@ class Run:
         if answer.usage is None or window is None or settings is None:
             return
         tokens = measured_tokens(session.tree.path(), session.counter) or 0
-        over = tokens > window - session.reserve(settings, window)
-        if session.pause.answered(over_threshold=over):
-            session.tell_paused()
-        elif not over and session.pause.reason is not None:
-            session.resume_auto_compaction()
+        over = tokens > window - effective(settings, window).reserve_tokens
+        if self._agent.pause.answered(over_threshold=over):
+            self._agent.tell_paused()
+        elif not over and self._agent.pause.reason is not None:
+            self._agent.resume()
 
     # -- going on --------------------------------------------------------------------------------------
 
     def _queued(self) -> bool:
         """Whether something waits: it becomes the next run's first messages."""
-        self._first += [one for one in self._session.take_steering() if isinstance(one, UserMessage)]
+        self._first += [one for one in self._agent.take_steering() if isinstance(one, UserMessage)]
         if not self._first:
-            self._first += [one for one in self._session.take_follow_ups() if isinstance(one, UserMessage)]
+            self._first += [one for one in self._agent.take_follow_ups() if isinstance(one, UserMessage)]
         if self._first:
             self._recovered = self._continued = False
         return bool(self._first)
