@@ -13,9 +13,9 @@ unexport PYTHONPATH PYTHONHOME
 # A .venv whose Python is gone or too old is made anew; one that was linked to another folder is linked anew.
 NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
 LINKED_HERE := import os, pi_ls; assert os.path.samefile(pi_ls.__path__[0], "pi_ls")
-ifneq ($(shell $(RUN) -I -c '$(NEW_ENOUGH)' 2>&1 && echo yes),yes)
+ifneq ($(shell { $(RUN) -I -c '$(NEW_ENOUGH)' && echo yes; } 2>/dev/null),yes)
 $(shell rm -f $(VENV)/.installed)
-else ifneq ($(shell $(RUN) -I -c '$(LINKED_HERE)' 2>&1 && echo yes),yes)
+else ifneq ($(shell { $(RUN) -I -c '$(LINKED_HERE)' && echo yes; } 2>/dev/null),yes)
 $(shell rm -f $(VENV)/.linked)
 endif
 
@@ -57,7 +57,7 @@ format: setup ## put the code into its format
 	@$(RUN) -m ruff check --fix .
 
 bench: setup ## how fast large sessions are
-	@$(RUN) -m pytest tests/bench -s $(ARGS)
+	@$(RUN) -m tests.bench.run $(ARGS)
 
 lock: ## write the lock files anew from pyproject.toml (needs uv)
 	uv pip compile $(LOCK) pyproject.toml -o requirements.txt

@@ -108,7 +108,7 @@ class Client:
         await self.notify("initialized", {})
         return answer
 
-    async def command(self, name: str, **arguments: Any) -> Any:
+    async def command(self, name: str, /, **arguments: Any) -> Any:
         """The result of `workspace/executeCommand`. Raises ResponseError."""
         return await self.request("workspace/executeCommand", {"command": name, "arguments": [arguments]})
 

@@ -28,8 +28,8 @@ READY, IDEA = "ready to merge", "dead end: localtime"
 """The label the session has before its dead end, and the one the demo puts on the way back."""
 
 CONTEXT_WINDOW = 40_960
-RESERVE_TOKENS, KEEP_RECENT_TOKENS = 8_192, 9_000
-SUMMARY_LINES = 28
+RESERVE_TOKENS, KEEP_RECENT_TOKENS = 8_192, 9_350
+SUMMARY_LINES = 40
 LOG_LINES = 20
 TIMEOUT = 60.0
 """Seconds after which something is wrong; the demo itself takes a few."""
@@ -178,7 +178,11 @@ class _Story:
         rows = [
             ("keepRecentTokens", count(preview["settings"]["keepRecentTokens"])),
             ("summarised", _entries(preview["summarizedEntryIds"])),
-            ("start of a split turn", _entries(preview["turnPrefixEntryIds"])),
+            *(
+                [("start of a split turn", _entries(preview["turnPrefixEntryIds"]))]
+                if preview["isSplitTurn"]
+                else ()
+            ),
             ("kept word for word", _entries(preview["keptEntryIds"])),
             (
                 "context",
@@ -222,7 +226,7 @@ class _Story:
 
     # --- how it is shown
 
-    async def _command(self, name: str, **arguments: Any) -> Any:
+    async def _command(self, name: str, /, **arguments: Any) -> Any:
         shown = f"{name} {json.dumps(arguments)}" if arguments else name
         if not self._quiet:
             text = fit(shown, self._terminal.width - 4)

@@ -40,8 +40,8 @@ from pi_ls.core.messages import (
 from pi_ls.core.request import FAILED_STOPS
 
 T = TypeVar("T")
-ABORTED = "aborted by the user"
-NOT_RUN = "not run: the run was aborted by the user"
+ABORTED = "aborted"
+NOT_RUN = "not run: the run was aborted"
 Events = AsyncGenerator[events.Event, None]
 
 

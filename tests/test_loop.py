@@ -26,7 +26,7 @@ from pi_ls.core.messages import (
 from pi_ls.core.request import good_messages
 from pi_ls.loop import AbortSignal, run
 from pi_ls.testing import ScriptedModel, answer, call, result, user
-from pi_ls.tools import DEFAULT_TOOLS, NoEditor, ProcessGroups, Toolbox, ToolContext
+from pi_ls.tools import DEFAULT_TOOLS, NoEditor, ProcessGroups, Tool, Toolbox, ToolContext
 
 
 class Talk:
@@ -316,7 +316,7 @@ async def test_aborting_a_tool_answers_its_call_and_those_that_wait() -> None:
     play.signal.abort()
     pairs(await task)
     assert (tools.ran, tools.cancelled) == (["c1"], 1)
-    assert play.said() == ["do", "aborted by the user", "not run: the run was aborted by the user"]
+    assert play.said() == ["do", "aborted", "not run: the run was aborted"]
     assert len(play.model.requests) == 1
     assert good_messages(play.talk.messages) == play.talk.messages  # whole, and ready to go on with
 
@@ -355,7 +355,7 @@ def answer_and_result() -> list[Message]:
 async def test_an_agent_with_real_tools_changes_a_real_file(tmp_path: Path) -> None:
     (tmp_path / "sum.py").write_text("def add(a, b):\n    return a - b\n")
 
-    async def allow(call: ToolCall, summary: str) -> None:
+    async def allow(call: ToolCall, tool: Tool[Any], summary: str) -> None:
         return None
 
     context = ToolContext(folder=tmp_path, workspace=NoEditor(), trusted=True, processes=ProcessGroups())
@@ -377,7 +377,7 @@ async def test_an_agent_with_real_tools_changes_a_real_file(tmp_path: Path) -> N
 
 
 async def test_aborting_a_real_command_leaves_no_process_and_takes_less_than_a_second(tmp_path: Path) -> None:
-    async def allow(call: ToolCall, summary: str) -> None:
+    async def allow(call: ToolCall, tool: Tool[Any], summary: str) -> None:
         return None
 
     processes = ProcessGroups()

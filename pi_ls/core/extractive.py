@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 from typing import Literal
 
 import msgspec
@@ -107,23 +108,22 @@ _REQUIREMENT = re.compile(
     r"|不要|必须|请勿|务必|总是|禁止|保持|只能",
     re.IGNORECASE,
 )
-_ACCOMPLISHED = re.compile(
-    r"\b(?:fixed|added|implemented|updated|changed|removed|created|wrote|written|refactored|renamed|moved"
-    r"|replaced|resolved|extended|documented|completed?|finished|done|works?|pass(?:es|ed|ing)?|now|green)\b",
-    re.IGNORECASE,
-)
+_PASSING = re.compile(r"\b(?:yet|for now|this time)\b", re.IGNORECASE)
 _DECIDED = re.compile(
     r"\b(?:decid(?:ed|e to)|chose|choose|opt(?:ed)? for|go(?:ing)? with|went with|instead of|rather than"
     r"|(?:the|actual|real) (?:cause|culprit|bug|reason) (?:is|was)|root cause|turn(?:s|ed) out|the fix is"
-    r"|trade-?off)\b",
+    r"|trade-?off|lesson|invariant)\b|^so[:,]",
     re.IGNORECASE,
 )
-_REASON = re.compile(r",?\s+(?:because|since|so that|as it)\s+|\s+[—–]\s+|:\s+|;\s+")
+_REASONED = re.compile(r"\b(?:because|so that)\b", re.IGNORECASE)
+_BECAUSE = re.compile(r",?\s+(?:because|since|so that)\s+")
+_DASH = re.compile(r"\s+[—–]\s+|:\s+")
 _AGENDA = re.compile(r"\b(?:next steps?|remaining|left to do|to-?do|open points?)\b.*:$", re.IGNORECASE)
 _UPCOMING = re.compile(
     r"^(?:next|then|after that|remaining|todo|to do|later)\b"
     r"|\b(?:next step|still (?:need|have|to)|needs? to be|remains? to|remaining|I'll|I will|let me|let's"
-    r"|you (?:can|should|may want)|should I|shall I|do you want|would you like|want me to)\b",
+    r"|you (?:can|should|may want)|should I|shall I|do you want|would you like|want me to|left for you"
+    r"|if you (?:like|want))\b",
     re.IGNORECASE,
 )
 _FOUND = re.compile(
@@ -133,7 +133,7 @@ _FOUND = re.compile(
 )
 _ANNOUNCED = re.compile(r"(?:I'll|I will|let me|let's|now|\w+ing)\b", re.IGNORECASE)
 _OPENING = re.compile(
-    r"(?:(?:yes|ok(?:ay)?|sure|great|good|thanks|now|and|also|then)\b[,.!:]*\s+)+", re.IGNORECASE
+    r"(?:(?:yes|ok(?:ay)?|sure|great|good|thanks|now|and|also|then|so)\b[,.!:]*\s+)+", re.IGNORECASE
 )
 _URL = re.compile(r"https?://[^\s<>\"')\]]+")
 _CHANGES = {"edit": "Edited", "write": "Wrote"}
@@ -148,21 +148,32 @@ def _tell(story: Story, instructions: str | None) -> _Points:
     ]
     return {
         "goal": [*requests[:1], *(f"Then: {clip(text, 160)}" for text in requests[1:])],
-        "constraints": [_plain_start(s) for s in asked if _REQUIREMENT.search(s) and s[-1] != "?"],
-        "done": [*_accomplishments(story), *_changes(story.actions), *_mended_commands(story.actions)],
+        "constraints": [_plain_start(s) for s in asked if _is_condition(s)],
+        "done": [*_headlines(story), *_changes(story.actions), *_mended_commands(story.actions)],
         "in_progress": _unfinished(story),
         "blocked": _blocked(story),
-        "decisions": [_with_reason(sentence) for sentence in said if _DECIDED.search(sentence)],
+        "decisions": [_with_reason(_plain_start(sentence)) for sentence in _decisions(said)],
         "next_steps": _next_steps(story),
         "context": [*_focus([*said, *asked], instructions), *_facts(story, said)],
     }
 
 
+def _is_condition(sentence: str) -> bool:
+    """Whether it says how things are to be done, and not only for the moment."""
+    lasting = _REQUIREMENT.search(sentence) and not _PASSING.search(sentence)
+    return bool(lasting) and sentence[-1] != "?"
+
+
 def _request(text: str) -> str:
-    """What a person asked for, without the conditions that are listed by themselves."""
-    first, *rest = sentences(text) or [text]
-    told = [first, *(sentence for sentence in rest if not _REQUIREMENT.search(sentence))]
-    return _plain_start(gist(" ".join(told), _SECTIONS["goal"].width))
+    """What a person asked for, without the conditions, which are listed by themselves."""
+    told = sentences(text) or [text]
+    turn = next((at for at, sentence in enumerate(told) if _TURN.match(sentence)), 0)
+    first, *rest = told[turn:]
+    return _plain_start(gist(" ".join([first, *(s for s in rest if not _REQUIREMENT.search(s))]), 300))
+
+
+_TURN = re.compile(r"(?:now|next)\b", re.IGNORECASE)
+"""How a request begins after a word about the last answer."""
 
 
 def _plain_start(sentence: str) -> str:
@@ -171,14 +182,22 @@ def _plain_start(sentence: str) -> str:
     return plain[:1].upper() + plain[1:] if plain else sentence
 
 
-def _accomplishments(story: Story) -> list[str]:
-    """Of each answer the sentence that says what was reached, or else its first."""
+def _headlines(story: Story) -> list[str]:
+    """Of each answer the first sentence, and the second where the first is hardly one."""
     found: list[str] = []
     for answer in story.answers:
-        told = [sentence for sentence in sentences(answer) if sentence[-1] != "?"]
-        reached = (sentence for sentence in told if _ACCOMPLISHED.search(sentence))
-        found += [next(reached, told[0])] if told else []
-    return found
+        told = takewhile(lambda sentence: not _AGENDA.search(sentence), sentences(answer))
+        first, second = [*(sentence for sentence in told if sentence[-1] not in "?:"), "", ""][:2]
+        found += [f"{first} {second[:1].upper()}{second[1:]}".strip() if len(first) < 40 else first]
+    return [headline for headline in found if headline]
+
+
+def _decisions(said: Sequence[str]) -> list[str]:
+    """What was decided, in order; where that is little, also what was done for a reason."""
+    decided = [sentence for sentence in said if _DECIDED.search(sentence)]
+    reasoned = [sentence for sentence in said if _REASONED.search(sentence)]
+    told = {*decided, *reasoned[-4:]} if len(decided) < 4 else {*decided}
+    return [sentence for sentence in said if sentence in told]
 
 
 def _changes(actions: Sequence[Action]) -> list[str]:
@@ -239,7 +258,8 @@ _WORKING, _LAST_SAID = "Working on: ", "Last said: "
 
 def _next_steps(story: Story) -> list[str]:
     """What the last words announce; where something failed at least that."""
-    steps = [step for text in story.closing[-2:] for step in _announced(sentences(text))][-4:]
+    last = story.closing[-1:] if story.finished else story.closing[-2:]
+    steps = [step for text in last for step in _announced(sentences(text))][-4:]
     steps += [_repair(action) for action in unmended(story.actions)[-2:]]
     if not story.finished and story.requests and not steps:
         steps.append(f"Go on with: {clip(_request(story.requests[-1]), 160)}")
@@ -263,9 +283,10 @@ def _repair(action: Action) -> str:
 
 def _with_reason(sentence: str) -> str:
     """`**decision**: reason` where a sentence has both."""
-    decision, *rest = _REASON.split(sentence, maxsplit=1)
-    if rest and len(decision) >= 12 and len(rest[0]) >= 12:
-        return f"**{decision}**: {rest[0]}"
+    for between in (_BECAUSE, _DASH):
+        decision, *reason = between.split(sentence, maxsplit=1)
+        if reason and len(decision) >= 12 and len(reason[0]) >= 12:
+            return f"**{decision}**: {reason[0]}"
     return sentence
 
 
@@ -286,20 +307,34 @@ _COMMON = {"about", "focus", "summary", "summarize", "please", "keep", "with", "
 
 def _facts(story: Story, said: Sequence[str]) -> list[str]:
     """Names, places and addresses that work goes on with."""
-    found = [s for s in said if "`" in s and _FOUND.search(s)]
-    facts = [s for s in found if not _DECIDED.search(s) and not _ANNOUNCED.match(s)][-4:]
+    facts = _naming(said)
     addresses = dict.fromkeys(url for text in story.requests for url in _URL.findall(text[:20_000]))
     if addresses:
         facts.append(f"Addresses given: {', '.join([*addresses][-3:])}")
-    worked = dict.fromkeys(one.quoted for one in story.actions if one.is_check and one.outcome == "done")
-    if worked:
-        facts.append(f"{_WORKED}{', '.join([*worked][-4:])}")
+    if worked := _worked(story.actions):
+        facts.append(f"{_WORKED}{', '.join(worked)}")
     if story.images:
-        facts.append(
-            f"{story.images} image{'s were' if story.images > 1 else ' was'} shown, not described here"
-        )
+        were = "images were" if story.images > 1 else "image was"
+        facts.append(f"{story.images} {were} shown, not described here")
     branches = [f"Another branch: {short_summary(text) or gist(text, 160)}" for text in story.branches]
     return [*facts, *story.notes[-3:], *branches[-3:]]
+
+
+def _naming(said: Sequence[str]) -> list[str]:
+    """The sentences that say most about things that have names in the code, in order."""
+    names: dict[str, int] = {}
+    for sentence in said:
+        if "`" in sentence and not _ANNOUNCED.match(sentence) and not _DECIDED.search(sentence):
+            names[sentence] = sentence.count("`") // 2 + bool(_FOUND.search(sentence))
+    best = sorted((sentence for sentence in names if names[sentence] > 1), key=lambda one: -names[one])[:4]
+    return [sentence for sentence in names if sentence in best]
+
+
+def _worked(actions: Sequence[Action]) -> list[str]:
+    """The last commands that succeeded, short ones only: what one would run again."""
+    commands = [one.quoted for one in reversed(actions) if one.is_check and one.outcome == "done"]
+    short = dict.fromkeys(command for command in commands if len(command) < 60 and "…" not in command)
+    return [*short][3::-1]
 
 
 _WORKED = "Commands that worked: "

@@ -3,7 +3,7 @@
 A `Scan` takes lines in file order and keeps what it has learnt: header, problems, totals. Of each line only
 the envelope is decoded (who it is, where it hangs, what it cost); the body stays on disk and the entry
 remembers its place. A line that the fast decoder refuses is looked at again slowly, and yields every
-complete record that is on it. Nothing here touches a file; `store.py` feeds the lines.
+complete record that is on it. Nothing here touches a file; the store feeds the lines.
 
 Upgrades of the two older formats are here too: version 1 (no ids, a linear list) and 2 (`hookMessage`).
 Source: pi's session format.
@@ -106,17 +106,18 @@ class Totals:
 
     def add(self, data: Json) -> None:
         """Count a whole decoded entry."""
-        message = data.get("message")
-        if data.get("type") == "message":
-            self.messages += 1
-        if data.get("type") == "message" and is_object(message):
-            role = string(message.get("role"))
-            self.roles[role] = self.roles.get(role, 0) + 1
-            if role == "assistant":
-                self.tool_calls += _count_tool_calls(message.get("content"))
-                self._add_raw_usage(message.get("usage"))
-        elif data.get("type") in _TYPES_WITH_USAGE:
+        if data.get("type") in _TYPES_WITH_USAGE:
             self._add_raw_usage(data.get("usage"))
+        if data.get("type") != "message":
+            return
+        self.messages += 1
+        message = data.get("message")
+        if not is_object(message) or not isinstance(role := message.get("role"), str):
+            return
+        self.roles[role] = self.roles.get(role, 0) + 1
+        if role == "assistant":
+            self.tool_calls += _count_tool_calls(message.get("content"))
+            self._add_raw_usage(message.get("usage"))
 
     def _add_raw_usage(self, raw: Any) -> None:
         usage = decode_usage(raw)
@@ -399,7 +400,6 @@ class Upgrade:
         self._version = header.version
         self._last: str | None = None
         self._ids: list[str | None] = [None]  # by record; the header is record 0
-        self._on_line = 0
 
     def place(self, type_: str, line: int, taken: set[str]) -> tuple[str | None, str | None]:
         """Id and parent id for the next record, which stands on `line`; derived, so that readings agree."""

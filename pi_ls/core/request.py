@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from pi_ls.core.chat import ToolSpec
 from pi_ls.core.jsonvalues import Json, is_array, is_object
 from pi_ls.core.messages import (
     AssistantMessage,
@@ -240,6 +241,11 @@ def _result(message: ToolResultMessage, form: ChatForm) -> tuple[Json, list[Json
     if images and form.thinking_blocks:
         return result | {"content": parts}, []
     return result | {"content": text or (IMAGE_FOLLOWS if images else NO_OUTPUT)}, images
+
+
+def chat_tools(specs: Iterable[ToolSpec]) -> list[Json]:
+    """Tools in the form of chat completions."""
+    return [{"type": "function", "function": msgspec.to_builtins(spec)} for spec in specs]
 
 
 def portable_call_id(call_id: str) -> str:

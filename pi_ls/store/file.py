@@ -359,6 +359,7 @@ class SessionFile:
     async def lock(self) -> AsyncGenerator[None]:
         """Hold the session against other writers of this program; needed around append and rewrite.
 
+        Every use is a lock of its own, so the tasks of one process keep each other out too; do not nest it.
         Waits without blocking the loop; raises SessionLocked after `LOCK_SECONDS`. Where no lock can be made
         (a folder that is read-only or gone) nothing is locked: the write will say what is wrong.
         """
@@ -474,7 +475,8 @@ class SessionFile:
 
     def _write_to(self, fd: int) -> None:
         """Append all waiting lines, after the header where the file has none, and note their places."""
-        header = b"" if self._scan.header is not None else dumps(header_data(self.header)) + b"\n"
+        has_header = self._scan.header is not None and os.fstat(fd).st_size > 0
+        header = b"" if has_header else dumps(header_data(self.header)) + b"\n"
         lines = header + b"".join(one.line + b"\n" for one in self._waiting)
         start, end = write_lines(fd, lines)
         waiting, self._waiting = self._waiting, []
@@ -550,10 +552,13 @@ class SessionFile:
 
     def _replaced_by(self, replacements: Mapping[str, Json]) -> list[_Piece]:
         by_id = {one.id: one for one in self._entries if one.id in replacements}  # the last one has the id
-        return [
-            _Piece(entry.offset, entry.length, dumps(replacements[entry_id]), entry)
-            for entry_id, entry in by_id.items()
-        ]
+        return [self._piece(entry, replacements[entry_id]) for entry_id, entry in by_id.items()]
+
+    def _piece(self, entry: PlacedEntry, data: Json) -> _Piece:
+        """An entry with another object; blanks around the old one stay (a carriage return, say)."""
+        old = self._bytes_at(entry.offset, entry.length)
+        leading = len(old) - len(old.lstrip())
+        return _Piece(entry.offset + leading, len(old.strip()), dumps(data), entry)
 
     def _migrated(self) -> list[_Piece]:
         """What has to change for the file to be of the present version."""
@@ -569,7 +574,7 @@ class SessionFile:
                 continue
             new = self._scan.upgraded(old, entry)
             if new is not old:
-                pieces.append(_Piece(entry.offset, entry.length, dumps(new), entry))
+                pieces.append(self._piece(entry, new))
         return pieces
 
     def _write_anew(self, pieces: list[_Piece]) -> None:
@@ -614,19 +619,16 @@ class SessionFile:
         self._remember()
 
     def _move_entries(self, pieces: Sequence[_Piece]) -> None:
+        replaced = {id(piece.entry): piece for piece in pieces}
         shift, at = 0, 0
         for entry in sorted(self._entries, key=lambda one: one.offset):
             while at < len(pieces) and pieces[at].offset < entry.offset:
                 shift += len(pieces[at].new) - pieces[at].length
                 at += 1
-            if at < len(pieces) and pieces[at].offset == entry.offset:
-                entry.length = len(pieces[at].new)
-                shift_after = shift + len(pieces[at].new) - pieces[at].length
-                at += 1
+            if (piece := replaced.get(id(entry))) is not None:
+                entry.offset, entry.length = piece.offset + shift, len(piece.new)
             else:
-                shift_after = shift
-            entry.offset += shift
-            shift = shift_after
+                entry.offset += shift
         self._scan.offset += sum(len(one.new) - one.length for one in pieces)
         if pieces and pieces[0].entry is None and self._scan.header_place is not None:
             self._scan.header_place = (self._scan.header_place[0], len(pieces[0].new))

@@ -63,7 +63,7 @@ class LateLines:
 
     def _append(self, late: bytes) -> None:
         lock = make_lock(self._path)
-        with contextlib.suppress(filelock.Timeout):  # better unlocked than lost
+        with contextlib.suppress(filelock.Timeout, OSError, NotImplementedError):  # better unlocked than lost
             lock.acquire(timeout=LATE_SECONDS)
         try:
             fd = os.open(self._path, APPEND_FLAGS)

@@ -60,7 +60,8 @@ class _Known(NamedTuple):
     summary: SessionSummary | None
 
 
-_known: dict[str, _Known] = {}
+_known: dict[Path, dict[str, _Known]] = {}
+"""What was found, by folder and path; a folder's part is exchanged as a whole."""
 
 
 def list_sessions(directories: Path | Iterable[Path], cwd: str | None = None) -> list[SessionSummary]:
@@ -73,10 +74,10 @@ def list_sessions(directories: Path | Iterable[Path], cwd: str | None = None) ->
     wanted = None if cwd is None else _folder(cwd)
     found: list[tuple[int, SessionSummary]] = []
     for directory in directories:
-        for path, status in _session_files(directory):
-            summary = _summary(path, status)
+        for known in _look_through(directory):
+            summary = known.summary
             if summary is not None and (wanted is None or _folder(summary.cwd) == wanted):
-                found.append((status.st_mtime_ns, summary))
+                found.append((known.state[-1], summary))
     found.sort(key=lambda one: (one[0], one[1].path), reverse=True)
     return [summary for _, summary in found]
 
@@ -92,36 +93,34 @@ def find_session(directories: Path | Iterable[Path], session_id: str) -> Path:
     raise SessionNotFound("There is no session of that id here.", id=session_id)
 
 
-def _session_files(directory: Path) -> Iterator[tuple[str, os.stat_result]]:
-    try:
-        with os.scandir(directory) as items:
-            paths = [
-                one.path for one in items if one.name.endswith(".jsonl") and not one.name.startswith(".")
-            ]
-    except OSError:
-        return
-    gone = {path for path in _known if Path(path).parent == directory}.difference(paths)
-    for path in gone:
-        _known.pop(path, None)
-    for path in paths:
+def _look_through(directory: Path) -> Iterable[_Known]:
+    before = _known.get(directory, {})
+    now: dict[str, _Known] = {}
+    for path in _session_files(directory):
         try:
-            yield path, os.stat(path)  # noqa: PTH116 - thousands of them
+            status = os.stat(path)  # noqa: PTH116 - thousands of them
         except OSError:
             continue
+        state = (status.st_ino, status.st_size, status.st_mtime_ns)
+        known = before.get(path)
+        if known is None or known.state != state:
+            known = _Known(state, _read_summary(path, status))
+        now[path] = known
+    _known[directory] = now
+    return now.values()
+
+
+def _session_files(directory: Path) -> list[str]:
+    try:
+        with os.scandir(directory) as items:
+            return [one.path for one in items if one.name.endswith(".jsonl") and not one.name.startswith(".")]
+    except OSError:
+        return []
 
 
 def _folder(cwd: str) -> str:
     """What a folder is compared by: its real path; where it is missing, its text."""
     return os.path.realpath(cwd) if os.path.isdir(cwd) else cwd  # noqa: PTH112
-
-
-def _summary(path: str, status: os.stat_result) -> SessionSummary | None:
-    state = (status.st_ino, status.st_size, status.st_mtime_ns)
-    known = _known.get(path)
-    if known is None or known.state != state:
-        known = _Known(state, _read_summary(path, status))
-        _known[path] = known
-    return known.summary
 
 
 def _read_summary(path: str, status: os.stat_result) -> SessionSummary | None:

@@ -1,7 +1,8 @@
 """What the agent can do, one file each, and the table of it.
 
 `Toolbox` is what the agent loop sees: the tools of one session, with arguments checked and approval asked
-before anything runs. A call that goes wrong in whatever way is answered by a sentence for the model.
+before anything runs; who approves, and what needs it, is decided outside. A call that goes wrong in whatever
+way is answered by a sentence for the model.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from pi_ls.core.arguments import BadArguments, convert_arguments
 from pi_ls.core.chat import ToolOutput, ToolSpec
-from pi_ls.core.messages import ToolCall
+from pi_ls.core.messages import TextContent, ToolCall
 from pi_ls.core.request import clean_text
 from pi_ls.tools.bash import Bash
 from pi_ls.tools.edit import Edit
@@ -55,8 +58,8 @@ TOOLS: Mapping[str, Tool[Any]] = {
 DEFAULT_TOOLS = ("read", "bash", "edit", "write")
 """The tools a session has unless its settings say otherwise."""
 
-Approve = Callable[[ToolCall, str], Awaitable[str | None]]
-"""Asks whether a call may run, with its one-line summary: None to go on, or why not."""
+Approve = Callable[[ToolCall, Tool[Any], str], Awaitable[str | None]]
+"""Decides whether a call may run, told of its tool and its one-line summary: None to go on, or why not."""
 
 _log = logging.getLogger(__name__)
 
@@ -83,10 +86,10 @@ class Toolbox:
             return _failed(f"There is no tool {call.name!r}. The tools are: {there}.")
         try:
             arguments = convert_arguments(call.arguments, tool.arguments)
-            refusal = await self._approve(call, tool.summary(arguments)) if tool.changes_things else None
+            refusal = await self._approve(call, tool, clean_text(tool.summary(arguments)))
             if refusal is not None:
                 return _failed(refusal)
-            return await tool.run(arguments, self._context, update)
+            return _clean(await tool.run(arguments, self._context, update))
         except (BadArguments, ToolFailed) as error:
             return _failed(str(error))
         except OSError as error:
@@ -94,6 +97,15 @@ class Toolbox:
         except Exception as error:  # noqa: BLE001 - a call without a result would spoil the conversation
             _log.error("Tool %s failed", call.name, exc_info=error)
             return _failed(f"The tool failed: {type(error).__name__}: {error}")
+
+
+def _clean(output: ToolOutput) -> ToolOutput:
+    """Names of files may be bytes that are no text; they must not get into a session file as such."""
+    content = tuple(
+        TextContent(clean_text(block.text)) if isinstance(block, TextContent) else block
+        for block in output.content
+    )
+    return msgspec.structs.replace(output, content=content)
 
 
 def _failed(text: str) -> ToolOutput:

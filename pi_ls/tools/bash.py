@@ -18,7 +18,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from pi_ls.core.chat import ToolOutput
 from pi_ls.core.jsonvalues import Json
-from pi_ls.tools.output import MAX_BYTES, MAX_LINES, Excerpt, output_file, tail_of_file
+from pi_ls.core.request import clean_text
+from pi_ls.tools.output import MAX_BYTES, MAX_LINES, Excerpt, last_text_of, output_file, tail_of_file
 from pi_ls.tools.tool import Tool, ToolContext, ToolFailed, Update, one_line
 
 DEFAULT_TIMEOUT_S = 300
@@ -98,7 +99,7 @@ async def execute(
         path = Path(file.name)
         try:
             process = await context.processes.start(
-                [shell, "-c", command], folder=context.folder, output=file, errors=STDOUT
+                [shell, "-c", clean_text(command)], folder=context.folder, output=file, errors=STDOUT
             )
         except OSError as error:
             _remove(path)
@@ -133,7 +134,7 @@ async def _wait(process: Process, path: Path, timeout_s: float | None, update: U
                     return f"it wrote more than {MAX_OUTPUT_BYTES >> 20} MB"
                 if update is not None and size != shown:
                     shown = size
-                    update(ToolOutput.of((await asyncio.to_thread(tail_of_file, path)).text))
+                    update(ToolOutput.of(await asyncio.to_thread(last_text_of, path)))
     except TimeoutError:
         return f"it took more than {timeout_s:g} s"
     finally:

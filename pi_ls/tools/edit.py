@@ -22,6 +22,9 @@ from pi_ls.tools.tool import TextEdit, Tool, ToolContext, ToolFailed, Update
 from pi_ls.tools.write import IN_BUFFER
 
 CONTEXT_LINES = 3
+MAX_FILE_BYTES = 20 << 20
+MAX_HINT_CHARS = 1 << 20
+"""Longer texts are not looked through for a piece that nearly fits."""
 
 
 class Replacement(msgspec.Struct, frozen=True, rename="camel"):
@@ -86,7 +89,7 @@ class Edit(Tool[EditArguments]):
 
 
 def _edit_file(path: Path, name: str, wanted: Sequence[Replacement]) -> tuple[str, list[TextEdit]]:
-    data, version = read_whole(path)
+    data, version = read_whole(path, MAX_FILE_BYTES)
     text = data.decode(errors="surrogateescape")  # bytes that are no UTF-8 come out again as they were
     edits = find_edits(text, wanted, name)
     replace_file(path, apply(text, edits).encode(errors="surrogateescape"), version)
@@ -170,8 +173,8 @@ def _lines_of(text: str, piece: str) -> list[int]:
 def _nearly(text: str, old: str) -> str:
     """A hint where the same lines occur with other white space."""
     wanted = [line.split() for line in old.strip("\n").split("\n")]
-    lines = [line.split() for line in text.split("\n")]
-    if any(wanted):
+    if any(wanted) and len(text) <= MAX_HINT_CHARS:
+        lines = [line.split() for line in text.split("\n")]
         for at in range(len(lines) - len(wanted) + 1):
             if lines[at : at + len(wanted)] == wanted:
                 return (

@@ -25,7 +25,7 @@ def locate(context: ToolContext, path: str) -> Path:
     Links are not resolved in it. Raises ToolFailed for a path that can be none, and in an untrusted folder
     for one that leads out of it by whatever way.
     """
-    if not path or "\0" in path:
+    if not path or "\0" in path or not _can_be_named(path):
         raise ToolFailed("The path is empty or has a character no path can have.")
     named = context.folder / path
     if path.startswith("@") and not os.path.lexists(named):
@@ -36,6 +36,14 @@ def locate(context: ToolContext, path: str) -> Path:
     if not context.trusted and not is_inside(named, context.folder):
         raise ToolFailed(f"{path} lies outside the workspace folder, which is not trusted.")
     return named
+
+
+def _can_be_named(path: str) -> bool:
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def is_inside(path: Path, folder: Path) -> bool:
@@ -76,10 +84,12 @@ def open_regular(path: Path) -> int:
     return descriptor
 
 
-def read_whole(path: Path) -> tuple[bytes, Version]:
-    """An ordinary file's bytes and the version they are of."""
+def read_whole(path: Path, limit: int) -> tuple[bytes, Version]:
+    """An ordinary file's bytes and the version they are of. Raises ToolFailed above `limit` bytes."""
     with os.fdopen(open_regular(path), "rb") as file:
         version = version_of(os.fstat(file.fileno()))
+        if version.size > limit:
+            raise ToolFailed(f"{path} is larger than {limit >> 20} MB. Use bash to change it.")
         return file.read(), version
 
 

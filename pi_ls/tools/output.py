@@ -79,20 +79,33 @@ def tail_of_file(path: Path) -> Excerpt:
     Blocks while the file is read; memory stays bounded however long it is.
     """
     with path.open("rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        total = _count_lines(file.fileno(), size)
-        start = max(0, size - MAX_BYTES)
-        raw = os.pread(file.fileno(), size - start, start)
-    whole = start == 0
-    if not whole:
+        raw, cut = _read_tail(file)
+        total = _count_lines(file.fileno(), file.seek(0, os.SEEK_END))
+    return Excerpt(as_shown(raw.decode(errors="replace")), _line_count(raw), total, cut)
+
+
+def last_text_of(path: Path) -> str:
+    """The same text alone, in a time that does not grow with the file: for a look in between."""
+    with path.open("rb") as file:
+        return as_shown(_read_tail(file)[0].decode(errors="replace"))
+
+
+def _read_tail(file: IO[bytes]) -> tuple[bytes, bool]:
+    """The bytes of the last lines, and whether there are more before them."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - MAX_BYTES))
+    raw = file.read(MAX_BYTES)
+    cut = size > MAX_BYTES
+    if cut:
         _, newline, rest = raw.partition(b"\n")
         raw = rest if newline and rest else raw.lstrip(bytes(range(0x80, 0xC0)))
     lines = raw.split(b"\n")
-    if len(lines) > MAX_LINES + (lines[-1] == b""):
-        raw = b"\n".join(lines[-MAX_LINES - (lines[-1] == b"") :])
-        whole = False
-    text = as_shown(raw.decode(errors="replace"))
-    return Excerpt(text, raw.count(b"\n") + (not raw.endswith(b"\n") and bool(raw)), total, not whole)
+    most = MAX_LINES + (lines[-1] == b"")
+    return (b"\n".join(lines[-most:]), True) if len(lines) > most else (raw, cut)
+
+
+def _line_count(raw: bytes) -> int:
+    return raw.count(b"\n") + (not raw.endswith(b"\n") and bool(raw))
 
 
 def _count_lines(descriptor: int, size: int) -> int:

@@ -24,7 +24,7 @@ class ProcessGroups:
     """The process groups of one session that may still have members."""
 
     def __init__(self) -> None:
-        self._groups: set[int] = set()
+        self._leaders: dict[int, Process] = {}
 
     async def start(
         self, command: Sequence[str], *, folder: Path, output: int | IO[bytes], errors: int | IO[bytes] | None
@@ -33,52 +33,82 @@ class ProcessGroups:
         process = await asyncio.create_subprocess_exec(
             *command, stdin=DEVNULL, stdout=output, stderr=errors, cwd=folder, start_new_session=True
         )
-        self._groups.add(process.pid)
+        self._leaders[process.pid] = process
         return process
 
     def left_behind(self, process: Process) -> bool:
         """Whether a process that has ended left others of its group running. Forgets the group if not."""
-        if _has_members(process.pid):
+        if _is_alive(process):
             return True
-        self._groups.discard(process.pid)
+        self._leaders.pop(process.pid, None)
         return False
 
     async def end(self, process: Process) -> None:
         """End a process and its whole group: asked first, killed soon after."""
-        _signal_group(process.pid, signal.SIGTERM)
+        _signal_group(process, signal.SIGTERM)
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(GRACE_S):
                     await process.wait()
         finally:
-            _signal_group(process.pid, signal.SIGKILL)
-            self._groups.discard(process.pid)
+            _signal_group(process, signal.SIGKILL)
+            self._leaders.pop(process.pid, None)
         await process.wait()
 
     def end_all(self) -> None:
-        """End every group that still has members; takes at most `GRACE_S` seconds."""
-        groups = [group for group in self._groups if _has_members(group)]
-        self._groups.clear()
-        for group in groups:
-            _signal_group(group, signal.SIGTERM)
+        """End every group that still has members; blocks for at most about `GRACE_S` seconds."""
+        groups = [process for process in self._leaders.values() if _is_alive(process)]
+        self._leaders.clear()
+        for process in groups:
+            _signal_group(process, signal.SIGTERM)
         give_up = time.monotonic() + GRACE_S
-        while any(map(_has_members, groups)) and time.monotonic() < give_up:
+        while any(map(_is_alive, groups)) and time.monotonic() < give_up:
             time.sleep(0.01)
-        for group in groups:
-            _signal_group(group, signal.SIGKILL)
+        for process in groups:
+            _signal_group(process, signal.SIGKILL)
 
 
-def _signal_group(group: int, which: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, which)
+def _signal_group(process: Process, which: signal.Signals) -> None:
+    if not _is_reused(process):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, which)
 
 
-def _has_members(group: int) -> bool:
-    """Whether any process is left in a group (one that has ended and was not yet waited for counts)."""
+def _is_reused(process: Process) -> bool:
+    """Whether the number of a process that has ended is another one's now, and so may be its group's."""
+    if process.returncode is None:
+        return False
     try:
-        os.killpg(group, 0)
+        os.kill(process.pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
         return True
     return True
+
+
+def _is_alive(process: Process) -> bool:
+    """Whether any process of a group is running."""
+    if _is_reused(process):
+        return False
+    try:
+        os.killpg(process.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return not _all_ended(process.pid)
+
+
+def _all_ended(group: int) -> bool:
+    """Whether the members of a group have all ended, and only nobody has asked yet how.
+
+    Where nobody adopts them (in many containers) they stay so for ever. Without /proc: no.
+    """
+    states: list[bytes] = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, its_group, *_ = status.read_bytes().rpartition(b")")[2].split()
+            if int(its_group) == group:
+                states.append(state)
+    return bool(states) and set(states) <= {b"Z", b"X"}

@@ -41,7 +41,11 @@ class Workspace(Protocol):
     """
 
     def open_text(self, path: Path) -> str | None:
-        """The text of an open document, unsaved changes included; None where the file is not open."""
+        """The text of an open document, unsaved changes included; None where the file on the disk counts.
+
+        That is so where the file is not open, and where it is open without unsaved changes but another
+        program has changed it on the disk since.
+        """
         ...
 
     async def apply_edit(self, path: Path, edits: Sequence[TextEdit]) -> None:
@@ -90,7 +94,7 @@ class Tool(abc.ABC, Generic[A]):
     description: ClassVar[str]
     """What a model is told of it."""
     changes_things: ClassVar[bool]
-    """Whether it may change files or run programs: it then needs approval, and trust in the folder."""
+    """Whether it may change files or run programs: it then wants approval, and needs trust in the folder."""
     arguments: type[A]
 
     @abc.abstractmethod

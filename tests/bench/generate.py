@@ -33,9 +33,9 @@ class Writer:
         self._random = random.Random(seed)
         self._wanted = entries
         self._text = " ".join(self._random.choice(WORDS) for _ in range(40_000))
-        widest = len(self._text.encode()) / len(self._text)
-        # What is not text (envelopes, usage) takes about 420 bytes of a line.
-        self._mean = int(max(size // entries - 420, 16) / widest)
+        bytes_a_character = len(self._text.encode()) / len(self._text)
+        # An entry holds 420 bytes that are no text, and a text and a quarter of the mean length.
+        self._mean = int(max(size // entries - 420, 16) / bytes_a_character / 1.25)
         self.leaf: str | None = None
         self.ids: list[str] = []
         self.lines: list[bytes] = [

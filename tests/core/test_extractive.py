@@ -76,8 +76,8 @@ def bug_hunt() -> list[Message]:
     """Somebody has a bug looked for: reads, a failing test, a fix, a wish, and work that is not finished."""
     return [
         UserMessage(
-            "The client hammers the gateway when it is down. Can you find out why the backoff is not capped?\n\n"
-            "Please don't touch anything under `vendor/`."
+            "The client hammers the gateway when it is down. Can you find out why the backoff is not capped?"
+            "\n\nPlease don't touch anything under `vendor/`."
         ),
         *used(
             "read", "src/retry.py", "def backoff(base, attempts): ...", text="I'll start with the retry code."
@@ -228,7 +228,7 @@ def test_a_search_without_a_hit_blocks_nothing() -> None:
     ("output", "told"),
     [
         (TEST_FAILURE, "FAILED tests/test_retry.py::test_backoff_is_capped - assert 256 <= 60"),
-        ("Traceback (most recent call last):\n  File x\nKeyError: 'a'\n\nCommand exited with 1", "KeyError: 'a'"),
+        ("Traceback (most recent call last):\nKeyError: 'a'\n\nCommand exited with code 1", "KeyError: 'a'"),
         ("src/a.c:3:5: error: expected ';'\nsrc/a.c:9:1: error: other", "src/a.c:3:5: error: expected ';'"),
         ("Compiling\nfatal: not a git repository\nbye", "fatal: not a git repository"),
         ("starting\npermission denied\nstopped", "permission denied"),

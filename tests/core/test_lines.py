@@ -469,6 +469,16 @@ def test_totals_are_the_same_by_the_fast_way_and_by_the_slow_one(raw: Any) -> No
         assert getattr(fast_totals, name) == getattr(slow_totals, name), name
 
 
+@pytest.mark.parametrize(
+    "message", [None, "text", {}, {"role": 5}, {"role": None}, {"role": "new"}], ids=repr
+)
+def test_messages_of_every_kind_are_counted_the_same_by_both_ways(message: Any) -> None:
+    fast = read(HEADER, {**user("u1", None), "message": message}).scan.totals
+    slow = read(HEADER, {**user("u1", None), "message": message, "zz": "\ud83d"}).scan.totals
+    assert fast.messages == slow.messages == 1
+    assert fast.roles == slow.roles == ({"new": 1} if message == {"role": "new"} else {})
+
+
 def test_the_recorded_sessions_add_up_the_same_by_both_ways() -> None:
     for recorded in (session("realistic-default-budget"), session("usage-zero-aborted-error")):
         found = Read(recorded.raw)

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from pi_ls.core.chat import ToolSpec
 from pi_ls.core.messages import (
     AssistantMessage,
     BashExecutionMessage,
@@ -21,6 +22,7 @@ from pi_ls.core.request import (
     INTERRUPTED,
     ChatForm,
     chat_messages,
+    chat_tools,
     clean_json,
     clean_text,
     good_messages,
@@ -198,6 +200,15 @@ def test_images_of_results_follow_the_batch_or_go_with_the_result() -> None:
         None,
         "(see the image below)",
         [PICTURE_PART],
+    ]
+
+
+def test_tools_in_the_form_of_chat_completions() -> None:
+    assert chat_tools([ToolSpec("ls", "List.", {"type": "object"})]) == [
+        {
+            "type": "function",
+            "function": {"name": "ls", "description": "List.", "parameters": {"type": "object"}},
+        }
     ]
 
 

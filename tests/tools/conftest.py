@@ -9,7 +9,7 @@ import pytest
 
 from pi_ls.core.chat import ToolOutput
 from pi_ls.core.messages import ToolCall, text_of
-from pi_ls.tools import TOOLS, ProcessGroups, TextEdit, Toolbox, ToolContext
+from pi_ls.tools import TOOLS, ProcessGroups, TextEdit, Tool, Toolbox, ToolContext
 
 
 class Buffers:
@@ -60,7 +60,7 @@ Use = Callable[..., Awaitable[ToolOutput]]
 async def use_in(context: ToolContext, name: str, /, **arguments: Any) -> ToolOutput:
     """The output of a call of a tool, as the agent gets it, with everything allowed."""
 
-    async def allow(call: ToolCall, summary: str) -> str | None:
+    async def allow(call: ToolCall, tool: Tool[Any], summary: str) -> str | None:
         return None
 
     toolbox = Toolbox(TOOLS, context, allow)

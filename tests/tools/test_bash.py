@@ -83,6 +83,11 @@ async def test_a_background_process_with_its_own_output_does_not_hold_the_call(u
     os.kill(int(pid), signal.SIGTERM)
 
 
+async def test_a_background_process_that_ended_meanwhile_is_not_told(use: Use) -> None:
+    assert said(await use("bash", command="sleep 0 & sleep 0.2; echo done")) == "done"
+    assert said(await use("bash", command="(sleep 0 &) ; sleep 0.2; echo done")) == "done"
+
+
 async def test_what_a_background_process_writes_later_can_be_read(use: Use, folder: Path) -> None:
     text = said(await use("bash", command="(while [ ! -e go ]; do sleep 0.01; done; echo late) & echo now"))
     log = Path(text.rpartition("goes to ")[2].removesuffix("]"))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -135,5 +136,8 @@ async def test_half_an_emoji_in_new_text_is_replaced(use: Use, folder: Path) -> 
 
 
 async def test_what_cannot_be_edited_is_said(use: Use, folder: Path) -> None:
+    (folder / "big.txt").touch()
+    os.truncate(folder / "big.txt", (20 << 20) + 1)
+    assert "larger than 20 MB" in await fails(use, "big.txt", ("a", "b"))
     assert "No such file" in await fails(use, "missing", ("a", "b"))
     assert "directory" in await fails(use, ".", ("a", "b"))

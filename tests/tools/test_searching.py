@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pi_ls.tools import ToolContext, searching
+from pi_ls.tools import ToolContext, output, searching
 from tests.tools.conftest import Use, refused, said, use_in
 
 
@@ -199,9 +199,12 @@ async def test_ls_lists_names_folders_with_a_slash(use: Use, folder: Path) -> No
     assert "does not exist" in refused(await use("ls", path="x"))
 
 
-async def test_ls_of_many_names_goes_to_a_file(use: Use, folder: Path) -> None:
-    for n in range(2_100):
+async def test_ls_of_many_names_goes_to_a_file(
+    use: Use, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "MAX_LINES", 20)
+    for n in range(25):
         (folder / f"{n:04}").touch()
     text = said(await use("ls"))
-    assert "[The first 2000 of 2100 names. All of them: " in text
+    assert "[The first 20 of 25 names. All of them: " in text
     Path(text.rpartition("All of them: ")[2].removesuffix("]")).unlink()

@@ -1,33 +1,32 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 from pi_ls.core.chat import ToolOutput
 from pi_ls.core.messages import ToolCall
-from pi_ls.tools import DEFAULT_TOOLS, TOOLS, Toolbox, ToolContext
+from pi_ls.tools import DEFAULT_TOOLS, TOOLS, Tool, Toolbox, ToolContext
 from tests.tools.conftest import Use, refused, said
 
 
 class Approval:
-    """Answers every question alike and keeps what was asked."""
+    """Refuses what changes things if it has a sentence for it, and keeps what it was asked."""
 
     def __init__(self, refusal: str | None = None) -> None:
         self.refusal = refusal
         self.asked: list[str] = []
 
-    async def __call__(self, call: ToolCall, summary: str) -> str | None:
+    async def __call__(self, call: ToolCall, tool: Tool[Any], summary: str) -> str | None:
         self.asked.append(summary)
-        return self.refusal
+        return self.refusal if tool.changes_things else None
 
 
 async def run(toolbox: Toolbox, name: str, **arguments: Any) -> ToolOutput:
     return await toolbox.run(ToolCall("c1", name, arguments), lambda _: None)
 
 
-async def test_tools_that_change_things_are_asked_for_with_one_line(
-    context: ToolContext, folder: Path
-) -> None:
+async def test_nothing_runs_that_was_not_approved_from_one_line(context: ToolContext, folder: Path) -> None:
     approval = Approval("No.")
     toolbox = Toolbox(TOOLS, context, approval)
     (folder / "a.txt").write_text("x")
@@ -38,14 +37,14 @@ async def test_tools_that_change_things_are_asked_for_with_one_line(
     assert (folder / "a.txt").read_text() == "x"
 
 
-async def test_tools_that_only_read_are_not_asked_for(context: ToolContext, folder: Path) -> None:
+async def test_tools_that_only_read_say_so_to_who_approves(context: ToolContext, folder: Path) -> None:
     approval = Approval("No.")
     toolbox = Toolbox(TOOLS, context, approval)
     (folder / "a.txt").write_text("x")
     said(await run(toolbox, "read", path="a.txt"))
     for name, arguments in (("grep", {"pattern": "x"}), ("find", {"pattern": "x"}), ("ls", {})):
         said(await run(toolbox, name, **arguments))
-    assert approval.asked == []
+    assert approval.asked == ["Read a.txt", "Search for x in .", "Find x in .", "List ."]
 
 
 async def test_an_untrusted_folder_has_reading_tools_only(untrusted: ToolContext) -> None:
@@ -58,6 +57,13 @@ async def test_unknown_tools_and_arguments_that_do_not_fit_are_answered(use: Use
     assert "There is no tool 'fly'. The tools are: read, bash," in refused(await use("fly"))
     assert "required field `command`" in refused(await use("bash"))
     assert "at `$.offset`" in refused(await use("read", path="a", offset=0))
+
+
+async def test_what_is_no_text_gets_neither_in_nor_out(use: Use, folder: Path) -> None:
+    (folder / os.fsdecode(b"odd\xff")).touch()
+    assert said(await use("ls")) == said(await use("find", pattern="odd*")) == "odd�"
+    assert said(await use("bash", command="printf 'x\ud83d'")) == "x�"
+    assert "no path can have" in refused(await use("read", path="x\ud83d"))
 
 
 async def test_a_tool_that_is_broken_is_answered_too(

@@ -52,7 +52,7 @@ async def test_what_is_no_ordinary_file_is_not_replaced(use: Use, folder: Path) 
 def test_a_file_that_was_changed_meanwhile_is_not_replaced(folder: Path) -> None:
     path = folder / "a.txt"
     path.write_text("one")
-    _, version = read_whole(path)
+    _, version = read_whole(path, 100)
     path.write_text("other")
     with pytest.raises(ToolFailed, match="changed by another program"):
         replace_file(path, b"two", version)

@@ -1,0 +1,180 @@
+"""Real server processes over real session files: a home with an agent directory, and clients of two kinds."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lsprotocol import types
+from pygls.lsp.client import BaseLanguageClient
+from pytest_lsp import LanguageClient, make_test_lsp_client
+
+from pi_ls.server.protocol import NOTIFICATIONS
+from tests import sessions
+from tests.e2e.raw import Json, RawClient
+from tests.provider import ProviderProcess
+
+ROOT = Path(__file__).parent.parent.parent
+SERVER = (sys.executable, "-m", "pi_ls")
+FAKE_SERVER = (sys.executable, "-m", "tests.server.fake_main")
+"""The same server over sessions that behave as they are told, for what real ones cannot be made to do."""
+
+OFFLINE: Json = {"compaction": {"models": ["offline/extractive"]}}
+"""Settings with which a compaction needs no model."""
+
+
+class Home:
+    """A workspace folder and an agent directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.agent_dir = root / "agent"
+        self.folder = root / "app"
+        self.folder.mkdir()
+        self.agent_dir.mkdir()
+        self.env = {**os.environ, "PI_CODING_AGENT_DIR": str(self.agent_dir), "PYTHONPATH": str(ROOT)}
+
+    def sessions(self, folder: Path | None = None) -> Path:
+        encoded = str(folder or self.folder).strip("/").replace("/", "-")
+        return self.agent_dir / "sessions" / f"--{encoded}--"
+
+    def add(self, lines: list[Json], name: str = "s.jsonl") -> Path:
+        """Write a session of the folder."""
+        return sessions.write(self.sessions() / name, lines)
+
+    def add_long(self, session_id: str = "s-1") -> Path:
+        """A session of two long turns, which can be compacted."""
+        lines = sessions.two_long_turns(120_000, cwd=str(self.folder), session_id=session_id)
+        return self.add(lines, f"{session_id}.jsonl")
+
+    def use(self, provider: ProviderProcess) -> None:
+        """Let the model of the sessions, `fake/m200`, be had from there."""
+        model = {"id": "m200", "contextWindow": 200_000, "maxTokens": 8_192}
+        entry = {"baseUrl": provider.openai, "apiKey": "sk-test-1", "api": "openai-completions", "models": [model]}
+        (self.agent_dir / "models.json").write_text(json.dumps({"providers": {"fake": entry}}))
+
+    def params(self, **options: Any) -> Json:
+        """Params of `initialize`."""
+        return {
+            "workspaceFolders": [{"uri": self.folder.as_uri(), "name": "app"}],
+            "initializationOptions": {"tokenEstimator": "chars", **options},
+        }
+
+
+class RawServer(RawClient):
+    """A server process and a raw client of it."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        super().__init__(process.stdout, process.stdin)
+        self.process = process
+        self.stderr = asyncio.create_task(self._drain())
+
+    async def _drain(self) -> bytes:
+        assert self.process.stderr is not None
+        return await self.process.stderr.read()
+
+    async def code(self, timeout: float = 5) -> int:
+        """The exit code; the process must end within that time."""
+        async with asyncio.timeout(timeout):
+            return await self.process.wait()
+
+
+Start = Callable[..., Awaitable[RawServer]]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+@pytest.fixture
+def provider(home: Home) -> Iterator[ProviderProcess]:
+    """A scripted provider the home's sessions use."""
+    with ProviderProcess() as provider:
+        home.use(provider)
+        yield provider
+
+
+@pytest.fixture
+async def start(home: Home) -> AsyncIterator[Start]:
+    """Starts servers: `await start()`; those that are left at the end are killed."""
+    servers: list[RawServer] = []
+
+    async def start_one(*command: str, reading: bool = True) -> RawServer:
+        process = await asyncio.create_subprocess_exec(
+            *(command or SERVER),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env=home.env,
+            cwd=home.folder,
+        )
+        server = RawServer(process)
+        servers.append(server)
+        if reading:
+            server.start_reading()
+        return server
+
+    yield start_one
+    for server in servers:
+        with contextlib.suppress(ProcessLookupError):
+            server.process.kill()
+        await server.stop_reading()
+        server.close()
+        await server.process.wait()
+        await server.stderr
+
+
+class RecordingClient(LanguageClient):
+    """pytest-lsp's client, with every `pi/…` notification in the order in which it came."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.pushes: list[tuple[str, Any]] = []
+
+    def named(self, name: str) -> list[Any]:
+        """The params of every push of that event."""
+        return [params for method, params in self.pushes if method == f"pi/{name}"]
+
+    def names(self) -> list[str]:
+        """The events pushed so far."""
+        return [method.removeprefix("pi/") for method, _ in self.pushes]
+
+    async def run(self, command: str, **arguments: Any) -> Any:
+        """The result of a command."""
+        params = types.ExecuteCommandParams(command=command, arguments=[arguments])
+        return await self.workspace_execute_command_async(params)
+
+
+def recording_client() -> RecordingClient:
+    """A client that has pytest-lsp's handlers and one for each of our notifications."""
+    plain = make_test_lsp_client()
+    client = RecordingClient(converter_factory=lambda: plain.protocol._converter)
+    for method, handler in plain.protocol.fm.features.items():
+        client.feature(method)(getattr(handler, "func", handler))
+    for method in NOTIFICATIONS:
+
+        @client.feature(method)
+        def record(params: Any, method: str = method) -> None:
+            client.pushes.append((method, params))
+
+    assert isinstance(client, BaseLanguageClient)
+    return client
+
+
+@pytest.fixture
+async def lsp(home: Home) -> AsyncIterator[RecordingClient]:
+    """A pytest-lsp client of a running server, not yet initialized."""
+    client = recording_client()
+    await client.start_io(*SERVER, env=home.env)
+    yield client
+    await client.shutdown_session()
+    await client.stop()
