@@ -222,7 +222,7 @@ class Run:
             except ContextOverflow:
                 if len(conversation) <= SMALLEST_PIECE:
                     raise
-                room = self._count(conversation) / 2  # the estimate was wrong
+                room = await asyncio.to_thread(self._count, conversation) / 2  # the estimate was wrong
                 continue
             previous, rest = answer, left
             if not rest:
