@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from jinja2.sandbox import SandboxedEnvironment
 
+AGENT_SYSTEM = "agent/system.md"
 SYSTEM = "compaction/summarization-system.md"
 SUMMARY = "compaction/compaction-summary.md"
 UPDATE_SUMMARY = "compaction/compaction-update-summary.md"

@@ -51,7 +51,13 @@ TokenEstimator = Literal["tiktoken", "chars"]
 ModelRef = tuple[str, str]
 """Provider and model id."""
 
+ApprovalRule = Literal["ask", "allow", "deny"]
+_RULES: tuple[ApprovalRule, ...] = ("ask", "allow", "deny")
+APPROVAL: dict[str, ApprovalRule] = {"bash": "ask", "write": "ask", "edit": "ask"}
+"""What has to be asked before it runs, unless the settings say otherwise."""
+
 _CONTAINERS = (
+    ("approval",),
     ("compaction",),
     ("compaction", "modelOverrides"),
     ("compaction", "pruning"),
@@ -109,6 +115,10 @@ class Settings:
     steering_mode: QueueMode
     follow_up_mode: QueueMode
     token_estimator: TokenEstimator
+    shell_path: str | None
+    """The shell for commands; None for the system's."""
+    default_tools: tuple[str, ...] | None
+    """The tools of a session; None for the usual ones."""
 
     def __init__(
         self,
@@ -196,6 +206,14 @@ class Settings:
         """Whether automatic compaction is wanted; never raises, whatever the token values are."""
         return self._switched(_ENABLED, self._compaction.enabled)
 
+    def approval(self, tool: str) -> ApprovalRule:
+        """Whether a tool may run; tools that are not named may, since they only look."""
+        rule = self._approval.get(tool)
+        if rule is not None:
+            return rule
+        named = self._at(("approval", tool))
+        return "ask" if named == "ask" else "deny" if named == "deny" else "allow"
+
     def branch_summary(self) -> BranchSummarySettings:
         """What a branch summary goes by; no model changes it. Raises InvalidSettings with file and key."""
         reserve = self._tokens(_BRANCH_RESERVE, self._branch_summary.reserve_tokens)
@@ -256,6 +274,13 @@ class Settings:
         self.session_dir = self._text(("sessionDir",))
         self.steering_mode = cast(QueueMode, self._choice(("steeringMode",), get_args(QueueMode)))
         self.follow_up_mode = cast(QueueMode, self._choice(("followUpMode",), get_args(QueueMode)))
+        self.shell_path = self._text(("shellPath",))
+        tools = self._texts(("defaultTools",), (), "a list of names")
+        self.default_tools = tools if self._at(("defaultTools",)) is not None else None
+        self._approval = {
+            name: cast(ApprovalRule, self._choice(("approval", name), (default, *_RULES)))
+            for name, default in APPROVAL.items()
+        }
         estimator = self._choice(("tokenEstimator",), get_args(TokenEstimator))
         self.token_estimator = cast(TokenEstimator, estimator)
         for keys in (_RESERVE, _KEEP_RECENT, _BRANCH_RESERVE):

@@ -8,13 +8,14 @@ switched off; the caller's loop only waits for answers.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import Any, TypeVar, cast
 
 from pi_ls.core.errors import ProviderError
 
@@ -45,6 +46,40 @@ class Library:
         """Runs `work(litellm)` on the library's loop; cancelling the wait cancels it there."""
         future = asyncio.run_coroutine_threadsafe(self._run(work), self._started())
         return await asyncio.wrap_future(future)
+
+    async def stream(self, work: Callable[[Any], AsyncGenerator[T, None]]) -> AsyncGenerator[T, None]:
+        """What `work(litellm)` yields on the library's loop; whoever leaves early closes it there."""
+        here = asyncio.get_running_loop()
+        arrived: asyncio.Queue[tuple[T | None, BaseException | None, bool]] = asyncio.Queue()
+
+        def put(item: T | None, error: BaseException | None, last: bool) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop that waited is gone
+                here.call_soon_threadsafe(arrived.put_nowait, (item, error, last))
+
+        async def produce(litellm: Any) -> None:
+            try:
+                async with contextlib.aclosing(work(litellm)) as items:
+                    async for item in items:
+                        put(item, None, False)
+            except Exception as error:  # noqa: BLE001 - raised again where it is waited for
+                put(None, error, True)
+            else:
+                put(None, None, True)
+
+        running = asyncio.run_coroutine_threadsafe(self._run(produce), self._started())
+        running.add_done_callback(
+            lambda done: put(None, None if done.cancelled() else done.exception(), True)
+        )
+        try:
+            while True:
+                item, error, last = await arrived.get()
+                if error is not None:
+                    raise error
+                if last:
+                    return
+                yield cast("T", item)
+        finally:
+            running.cancel()
 
     async def _run(self, work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
         await asyncio.sleep(0)  # a cancellation that came during the import takes effect before any request

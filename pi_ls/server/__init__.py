@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, cast
 if TYPE_CHECKING:
     from pi_ls.server.backend import Backend
 
+
 def serve(stdin: RawIOBase, stdout: RawIOBase, *, load_backend: Callable[[], Backend] | None = None) -> int:
     """Serve one client over two unbuffered streams until it leaves; returns the process's exit code.
 

@@ -127,7 +127,7 @@ class Session(Protocol):
     def state(self) -> Json: ...  # noqa: D102
     async def compact(
         self, custom_instructions: str | None = None, progress: Progress | None = None
-    ) -> Json: ...  # noqa: D102
+    ) -> Json: ...
     async def abort_compaction(self) -> bool: ...  # noqa: D102
     async def abort_branch_summary(self) -> bool: ...  # noqa: D102
     async def abort(self) -> bool: ...  # noqa: D102
@@ -162,7 +162,7 @@ class Session(Protocol):
     async def set_auto_compaction(self, enabled: bool) -> Json: ...  # noqa: D102
     async def fork(self, entry_id: str) -> tuple[Path | None, str]: ...  # noqa: D102
     async def clone(self) -> Path | None: ...  # noqa: D102
-    async def export(self, format: Literal["markdown", "jsonl"], path: str | None = None) -> Path: ...  # noqa: A002, D102
+    async def export(self, format: Literal["markdown", "jsonl"], path: str | None = None) -> Path: ...  # noqa: D102
     async def settings_changed(self) -> None: ...  # noqa: D102
     async def close(self) -> None: ...  # noqa: D102
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -28,11 +29,13 @@ from pi_ls.core.triggers import MOST_FAILURES, Pause
 from pi_ls.session.approvals import Approvals
 from pi_ls.session.prompting import Run
 from pi_ls.session.queue import Queue, user_message
-from pi_ls.tools import ProcessGroups, Toolbox, ToolContext, ToolFailed
+from pi_ls.tools import DEFAULT_TOOLS, ProcessGroups, Toolbox, ToolContext, ToolFailed
 from pi_ls.tools.bash import execute
 
 if TYPE_CHECKING:
     from pi_ls.session.agent_session import AgentSession, Operation
+
+logger = logging.getLogger(__name__)
 
 Disposition = Literal["started", "queued"]
 
@@ -131,7 +134,8 @@ class Agent:
 
     def _has_started(self, task: asyncio.Task[None]) -> None:
         self._starting = None
-        self._session.report_fault(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("A run failed because of a fault in the program", exc_info=error)
 
     async def _run(self, operation: Operation, messages: Sequence[UserMessage]) -> None:
         await Run(self._session, self, operation, messages).play()
@@ -161,8 +165,8 @@ class Agent:
 
     def toolbox(self) -> Toolbox:
         """The tools of the session as it is now."""
-        settings = self._session.environment.settings
-        return Toolbox(settings.default_tools, self._context(), self.approvals.approve)
+        names = self._session.environment.settings.default_tools
+        return Toolbox(DEFAULT_TOOLS if names is None else names, self._context(), self.approvals.approve)
 
     def _context(self) -> ToolContext:
         environment = self._session.environment
@@ -251,7 +255,7 @@ class Agent:
             exclude_from_context=exclude,
             timestamp=_now_ms(),
         )
-        # Between a call and its result nothing may stand: a run that is under way takes it in when it is over.
+        # Nothing may stand between a call and its result: it is kept when the run is over.
         await self._session.after_run()
         await self._session.append({"type": "message", "message": encode_message(message)})
 

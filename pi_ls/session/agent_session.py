@@ -467,7 +467,7 @@ class AgentSession:
         return task.result()
 
     async def _abort(self, *kinds: OperationKind) -> bool:
-        """Stop what runs, or the step it is at, if it is of one of these kinds; answers when that has ended."""
+        """Stop what runs, or the step it is at, if it is of one of these kinds, and wait for its end."""
         operation = self._operation
         if operation is not None and operation.kind not in kinds:
             operation = operation.now
@@ -496,20 +496,18 @@ class AgentSession:
 
     async def after_run(self) -> None:
         """Wait until the agent is not at work."""
-        while self._operation is not None and self._operation.kind == "run" and self._operation.task is not None:
+        while (
+            self._operation is not None and self._operation.kind == "run" and self._operation.task is not None
+        ):
             await asyncio.wait([self._operation.task])
 
     def refuse_while_busy(self) -> None:
         """Raises Busy while an operation runs: for verbs that must not come between its steps."""
         if self._operation is not None:
             operation = self.operation
-            raise Busy(
-                f"Wait for the {operation} that is running, or stop it first", operation=operation
-            )
+            raise Busy(f"Wait for the {operation} that is running, or stop it first", operation=operation)
 
-    async def compact(
-        self, custom_instructions: str | None = None, progress: Progress | None = None
-    ) -> Json:
+    async def compact(self, custom_instructions: str | None = None, progress: Progress | None = None) -> Json:
         """Compact by hand; the protocol's CompactionResult. Raises PiError; Cancelled when aborted.
 
         A run is ended first; what waits for it is delivered when the compaction has ended.

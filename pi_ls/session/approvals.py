@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pi_ls.core import events
 from pi_ls.core.messages import ToolCall
+from pi_ls.tools import Tool
 
 if TYPE_CHECKING:
     from pi_ls.session.agent_session import AgentSession
@@ -24,10 +25,10 @@ class Approvals:
         self._asked: dict[str, asyncio.Future[Decision]] = {}
         self._allowed: set[str] = set()
 
-    async def approve(self, call: ToolCall, summary: str) -> str | None:
+    async def approve(self, call: ToolCall, tool: Tool[Any], summary: str) -> str | None:
         """None where the call may run, else a sentence for the model that says why not."""
         environment = self._session.environment
-        cwd = self._session.file.header.cwd
+        cwd = self._session.file.header.cwd if tool.changes_things else ""
         if cwd and not await asyncio.to_thread(Path(cwd).is_dir):
             return f"The folder of this session, {cwd}, is not there any more; nothing was run."
         rule = environment.settings.approval(call.name)
@@ -38,7 +39,7 @@ class Approvals:
         decision = await self._ask(call, summary)
         if decision is None:
             return (
-                f"Nobody could be asked whether {call.name} may run. Set approval.{call.name} to \"allow\" in "
+                f'Nobody could be asked whether {call.name} may run. Set approval.{call.name} to "allow" in '
                 f"{environment.agent_dir / 'settings.json'} to let it run without asking."
             )
         if decision == "no":
@@ -59,7 +60,7 @@ class Approvals:
         answer: asyncio.Future[Decision] = asyncio.get_running_loop().create_future()
         self._asked[question.approval_id] = answer
         self._session.emit(question)
-        asking = asyncio.create_task(ask(question, self.answer))
+        asking = asyncio.ensure_future(ask(question, self.answer))
         decision: Decision = "no"
         try:
             done, _ = await asyncio.wait({answer, asking}, return_when=asyncio.FIRST_COMPLETED)
@@ -70,9 +71,7 @@ class Approvals:
         finally:
             asking.cancel()
             del self._asked[question.approval_id]
-            self._session.emit(
-                events.ApprovalResolved(approval_id=question.approval_id, decision=decision)
-            )
+            self._session.emit(events.ApprovalResolved(approval_id=question.approval_id, decision=decision))
 
     def answer(self, approval_id: str, decision: Decision) -> bool:
         """A person's word; False where nobody waits for it any more."""

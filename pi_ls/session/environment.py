@@ -17,12 +17,11 @@ from pi_ls.core.jsonvalues import Json
 from pi_ls.llm import LitellmChat, LitellmModel
 from pi_ls.models import OFFLINE, Credentials, ModelCatalogue, ModelInfo, choose_model
 from pi_ls.prompts import Prompts
+from pi_ls.session.instructions import system_prompt
 from pi_ls.settings import Settings, TokenEstimator
 from pi_ls.store import session_directories, sessions_directory
-from pi_ls.session.instructions import system_prompt
 from pi_ls.summarize import Candidate, Extractive
 from pi_ls.tools import NoEditor, Workspace
-
 
 Answer = Callable[[str, Literal["once", "session", "always", "no"]], bool]
 Ask = Callable[[ApprovalRequest, Answer], Awaitable[bool]]

@@ -252,7 +252,13 @@ class Run:
     def _with_recovery_failure(self, event: events.AgentEnd) -> events.AgentEnd:
         """A second overflow of one prompt ends the run with a sentence that says so."""
         window, settings, answer = self._window(), self._settings(), self._answer
-        if not self._recovered or answer is None or window is None or settings is None or not settings.enabled:
+        if (
+            not self._recovered
+            or answer is None
+            or window is None
+            or settings is None
+            or not settings.enabled
+        ):
             return event
         due = overflow_due(answer, window, same_model=self._is_of_this_model(answer))
         if due is None or not due.will_retry:

@@ -11,7 +11,9 @@ from pi_ls.core.messages import ImageContent, Message, TextContent, UserMessage,
 QueueMode = Literal["one-at-a-time", "all"]
 
 
-def user_message(text: str, images: Sequence[Json], timestamp: float, *, synthetic: bool = False) -> UserMessage:
+def user_message(
+    text: str, images: Sequence[Json], timestamp: float, *, synthetic: bool = False
+) -> UserMessage:
     """What a person said, with pictures (`{data, mimeType}`, base64) where there are any."""
     pictures = (ImageContent(image["data"], image["mimeType"]) for image in images)
     return UserMessage((TextContent(text), *pictures), timestamp, synthetic or None)

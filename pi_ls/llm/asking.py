@@ -1,7 +1,7 @@
-"""What a request that stands alone asks of a provider, beyond its two messages.
+"""What a request asks of a provider beyond its messages: how to route and cache it, how much to reason.
 
-It is sent once and never continued, so it should stay out of the session's caches; and it reasons as the
-session does, as far as that leaves room for an answer.
+One that stands alone is sent once and never continued, so it should stay out of the session's caches; the
+session's own should stay together. Both reason as the session does, as far as that leaves room to answer.
 """
 
 from __future__ import annotations
@@ -68,6 +68,21 @@ def routing(info: ModelInfo, table: Json, fresh: str) -> Json:
         return {"prompt_cache_key": fresh} | quiet
     if adapter == "openai":  # a server like it: strict ones refuse unknown fields, but no headers
         return {"extra_headers": {"x-session-affinity": fresh}}
+    return {}
+
+
+def session_routing(info: ModelInfo, session_id: str) -> Json:
+    """Keeps the requests of one session together, so that a provider finds its own cache again."""
+    adapter = info.litellm_model.partition("/")[0]
+    if adapter == "anthropic":
+        system, newest = {"location": "message", "role": "system"}, {"location": "message", "index": -1}
+        return {"cache_control_injection_points": [system, newest]}
+    if adapter == "openrouter":
+        return {"extra_body": {"session_id": session_id}}
+    if adapter == "openai" and _is_openai(info.base_url):
+        return {"prompt_cache_key": session_id}
+    if adapter == "openai":
+        return {"extra_headers": {"x-session-affinity": session_id}}
     return {}
 
 
