@@ -124,6 +124,12 @@ async def failing(
 
 # --- recorded runs ---------------------------------------------------------------------------------------
 
+
+def whole_table(name: str) -> Json:
+    """A recorded table with the sessions its rows are about."""
+    return json.loads((FOLDER / "expected" / "tables" / f"{name}.json").read_text("utf-8"))
+
+
 REPLY_USAGES = (
     Usage(input=100, output=10, cache_read=1, total_tokens=111),
     Usage(input=200, output=20, cache_read=2, total_tokens=222),
@@ -195,6 +201,42 @@ async def test_runs_are_as_recorded(one: Session, leaf: Json, run: Json) -> None
         "cacheWrite": used.cache_write,
         "totalTokens": used.total_tokens,
     }
+
+
+FLOW = whole_table("compaction-flow")
+SENTENCES = {
+    "error": "Summarization failed: upstream 500",
+    "length": "Summary is incomplete (token limit)",
+    "toolUse": "Summary tried to call a tool",
+}
+
+
+def flow_rows() -> list[Any]:
+    """The rows in which a model is asked and answers; events and hooks are the session's."""
+    rows: list[Json] = FLOW["cases"]
+    asked = [row for row in rows if row["expected"]["llmCalls"] and not row.get("abortDuringSummarization")]
+    return [pytest.param(row, id=row["name"]) for row in asked if row["session"] in FLOW["sessions"]]
+
+
+@pytest.mark.parametrize("row", flow_rows())
+async def test_what_a_recorded_flow_stores_or_says(row: Json) -> None:
+    preparation = prepared(
+        *FLOW["sessions"][row["session"]], keep_recent_tokens=row["keepRecentTokens"], reserve_tokens=1_000
+    )
+    reply: Json | None = row.get("reply")
+    answers = [scripted(reply)] if reply else [Completion(text="FIRST"), Completion(text="SECOND")]
+    model = ScriptedModel(*answers)
+    instructions = row["call"].get("customInstructions")
+
+    if reply:
+        failed = await failing(preparation, model, instructions=instructions)
+        assert failed.message == SENTENCES[reply.get("stopReason", "toolUse")]
+    else:
+        result = await compact(preparation, model, instructions=instructions)
+        stored = row["expected"]["appended"][0]
+        assert (result.summary, result.first_kept_entry_id) == (stored["summary"], stored["firstKept"])
+        assert (result.tokens_before, result.details) == (stored["tokensBefore"], stored["details"])
+    assert len(model.requests) == row["expected"]["llmCalls"]
 
 
 # --- answers that are no summary -------------------------------------------------------------------------
@@ -968,11 +1010,13 @@ def test_these_may_be_endpoints(url: str) -> None:
 # --- branches --------------------------------------------------------------------------------------------
 
 BODY = "BODY"
-TABLE: Json = json.loads((FOLDER / "expected" / "tables" / "branch-summary-run.json").read_text("utf-8"))
+TABLE = whole_table("branch-summary-run")
 
 
 def branch_rows() -> list[Any]:
-    return [pytest.param(row, id=row["name"]) for row in TABLE["cases"]]
+    """All rows but the aborted one: here that is a cancelled task."""
+    rows: list[Json] = TABLE["cases"]
+    return [pytest.param(row, id=row["name"]) for row in rows if "aborted" not in row["expected"]]
 
 
 def scripted(reply: Json | None) -> Completion | Exception:
@@ -989,8 +1033,6 @@ def scripted(reply: Json | None) -> Completion | Exception:
 @pytest.mark.parametrize("row", branch_rows())
 async def test_branches_are_summarised_as_recorded(row: Json) -> None:
     options, expected = row["options"], row["expected"]
-    if expected.get("aborted"):
-        pytest.skip("an aborted request is a cancelled task here")
     entries = path(*TABLE["sessions"][row["session"]]) if row["session"] else []
     budget = (options["window"] or 128_000) - options.get("reserve", 16_384)
     model = ScriptedModel(scripted(options.get("reply")), max_tokens=options.get("maxTokens", 4_096))

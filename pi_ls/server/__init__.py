@@ -37,12 +37,16 @@ def serve_tcp(address: str, *, load_backend: Callable[[], Backend] | None = None
     """Serve the first client that connects to `[HOST:]PORT` (port 0: any free one), then end.
 
     Only a loopback address is taken: there is no password, so any user of this machine may connect, and nobody from
-    elsewhere. The address in use is told on stderr. Raises ValueError for an address that cannot be used, OSError
-    for one that is taken.
+    elsewhere. The address in use is told on stderr. The exit codes are those of `serve`, and 2 for an address that
+    cannot be had, with a sentence on stderr.
     """
-    host, port = loopback_address(address)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, port), family=family) as listener:
+    try:
+        host, port = loopback_address(address)
+        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except (ValueError, OSError) as error:
+        sys.stderr.write(f"pi-ls: cannot listen on {address}: {error}\n")
+        return 2
+    with listener:
         sys.stderr.write(f"Listening on {host}:{listener.getsockname()[1]}\n")
         sys.stderr.flush()
         connection, _ = listener.accept()

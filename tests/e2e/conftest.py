@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -82,9 +83,14 @@ class RawServer(RawClient):
         return await self.process.stderr.read()
 
     async def code(self, timeout: float = 5) -> int:
-        """The exit code; the process must end within that time."""
+        """The exit code; the process must end within that time.
+
+        Looked at again and again, because asyncio's own `wait` waits for the pipes to be read to their end too.
+        """
         async with asyncio.timeout(timeout):
-            return await self.process.wait()
+            while self.process.returncode is None:
+                await asyncio.sleep(0.01)
+        return self.process.returncode
 
 
 Start = Callable[..., Awaitable[RawServer]]
@@ -128,8 +134,8 @@ async def start(home: Home) -> AsyncIterator[Start]:
         with contextlib.suppress(ProcessLookupError):
             server.process.kill()
         await server.stop_reading()
-        server.close()
-        await server.process.wait()
+        server.process._transport.close()  # pyright: ignore  # what nobody read would keep its pipe open
+        await server.code()
         await server.stderr
 
 
@@ -149,9 +155,13 @@ class RecordingClient(LanguageClient):
         return [method.removeprefix("pi/") for method, _ in self.pushes]
 
     async def run(self, command: str, **arguments: Any) -> Any:
-        """The result of a command."""
+        """The result of a command, its fields as attributes like those of the pushes."""
         params = types.ExecuteCommandParams(command=command, arguments=[arguments])
-        return await self.workspace_execute_command_async(params)
+        return _as_object(await self.workspace_execute_command_async(params))
+
+
+def _as_object(result: Any) -> Any:
+    return json.loads(json.dumps(result), object_hook=lambda fields: SimpleNamespace(**fields))
 
 
 def recording_client() -> RecordingClient:
