@@ -234,6 +234,10 @@ class Entry:
             self._pruned_at = message.pruned_at if isinstance(message, ToolResultMessage) else None
         return self._pruned_at
 
+    def content_changed(self) -> None:
+        """Forget what is known of the body: the line was replaced by another one with the same envelope."""
+        self._pruned_at = msgspec.UNSET
+
     @property
     def is_leaf_marker(self) -> bool:
         """Whether this is the state entry that only remembers where the leaf was."""

@@ -42,7 +42,9 @@ def serve_tcp(address: str, *, load_backend: Callable[[], Backend] | None = None
     """
     try:
         host, port = loopback_address(address)
-        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        listener = socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+        )
     except (ValueError, OSError) as error:
         sys.stderr.write(f"pi-ls: cannot listen on {address}: {error}\n")
         return 2

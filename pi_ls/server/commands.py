@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from pi_ls.core.errors import Busy, InvalidParams
+from pi_ls.core.errors import Busy, InvalidParams, NoSession
 from pi_ls.core.jsonvalues import Json
 from pi_ls.server import protocol as wire
 from pi_ls.server.progress import LOADING_DELAY_S, work_done
@@ -40,6 +40,13 @@ class Caller(msgspec.Struct, frozen=True):
     async def session(self, arguments: Arguments) -> Opened:
         """The session a command means."""
         return await self.workspaces.session(arguments.workspace, arguments.session_id)
+
+    async def session_or_new(self, arguments: Arguments) -> Opened:
+        """The session a command means; a new one where the folder has none."""
+        try:
+            return await self.session(arguments)
+        except NoSession:
+            return await self.workspaces.create(self.folder(arguments))
 
     async def open(self, folder: Folder, path: Path) -> Opened:
         """Open a session and make it current, with progress where that takes long."""
@@ -243,6 +250,70 @@ async def abort(caller: Caller, arguments: Arguments) -> Json:
     return {"aborted": await (await caller.session(arguments)).session.abort()}
 
 
+# --- the agent -----------------------------------------------------------------------------------------------------
+
+
+async def prompt(caller: Caller, arguments: wire.Prompt) -> Json:
+    """Say something to the agent; answered at once, the run is told in events."""
+    agent = (await caller.session_or_new(arguments)).session.agent
+    return {
+        "disposition": await agent.prompt(arguments.text, _images(arguments), arguments.streaming_behavior)
+    }
+
+
+async def steer(caller: Caller, arguments: wire.Say) -> Json:
+    """Say something that reaches the agent before its next request."""
+    agent = (await caller.session(arguments)).session.agent
+    return {"disposition": await agent.prompt(arguments.text, _images(arguments), "steer")}
+
+
+async def follow_up(caller: Caller, arguments: wire.Say) -> Json:
+    """Say something that reaches the agent when it would stop."""
+    agent = (await caller.session(arguments)).session.agent
+    return {"disposition": await agent.prompt(arguments.text, _images(arguments))}
+
+
+def _images(arguments: wire.Say) -> list[Json]:
+    return [msgspec.to_builtins(image) for image in arguments.images]
+
+
+async def clear_queue(caller: Caller, arguments: Arguments) -> Json:
+    """Forget what waits for the agent."""
+    return (await caller.session(arguments)).session.agent.clear_queue()
+
+
+async def go_on(caller: Caller, arguments: Arguments) -> Json:
+    """Ask the model again without saying anything."""
+    return {"disposition": await (await caller.session(arguments)).session.agent.go_on()}
+
+
+async def bash(caller: Caller, arguments: wire.Bash) -> Json:
+    """Run a command for the user."""
+    agent = (await caller.session_or_new(arguments)).session.agent
+    return await agent.bash(arguments.command, exclude_from_context=arguments.exclude_from_context)
+
+
+async def abort_bash(caller: Caller, arguments: Arguments) -> Json:
+    """Stop the user's command."""
+    return {"aborted": await (await caller.session(arguments)).session.agent.abort_bash()}
+
+
+async def answer_approval(caller: Caller, arguments: wire.AnswerApproval) -> Json:
+    """Answer whether a tool may run."""
+    approvals = (await caller.session(arguments)).session.agent.approvals
+    return {"answered": approvals.answer(arguments.approval_id, arguments.decision)}
+
+
+async def prune_tool_outputs(caller: Caller, arguments: wire.PruneToolOutputs) -> Json:
+    """Blank old tool output, or say what that would come to."""
+    return await (await caller.session(arguments)).session.prune_tool_outputs(dry_run=arguments.dry_run)
+
+
+async def restore_pruned(caller: Caller, arguments: wire.RestorePruned) -> Json:
+    """Put blanked tool output back."""
+    return await (await caller.session(arguments)).session.restore_pruned(arguments.entry_ids)
+
+
 # --- models and settings -------------------------------------------------------------------------------------------
 
 
@@ -309,7 +380,17 @@ COMMANDS: Final[dict[CommandName, Command]] = {
     CommandName.NAVIGATE_TREE: Command(wire.NavigateTree, navigate_tree),
     CommandName.ABORT_BRANCH_SUMMARY: Command(Arguments, abort_branch_summary),
     CommandName.SET_LABEL: Command(wire.SetLabel, set_label),
+    CommandName.PROMPT: Command(wire.Prompt, prompt),
+    CommandName.STEER: Command(wire.Say, steer),
+    CommandName.FOLLOW_UP: Command(wire.Say, follow_up),
+    CommandName.CLEAR_QUEUE: Command(Arguments, clear_queue),
     CommandName.ABORT: Command(Arguments, abort),
+    CommandName.CONTINUE: Command(Arguments, go_on),
+    CommandName.BASH: Command(wire.Bash, bash),
+    CommandName.ABORT_BASH: Command(Arguments, abort_bash),
+    CommandName.ANSWER_APPROVAL: Command(wire.AnswerApproval, answer_approval),
+    CommandName.PRUNE_TOOL_OUTPUTS: Command(wire.PruneToolOutputs, prune_tool_outputs),
+    CommandName.RESTORE_PRUNED: Command(wire.RestorePruned, restore_pruned),
     CommandName.LIST_MODELS: Command(wire.ListModels, list_models),
     CommandName.SET_MODEL: Command(wire.SetModel, set_model),
     CommandName.SET_THINKING_LEVEL: Command(wire.SetThinkingLevel, set_thinking_level),

@@ -47,7 +47,17 @@ class CommandName(StrEnum):
     NAVIGATE_TREE = "pi.navigateTree"
     ABORT_BRANCH_SUMMARY = "pi.abortBranchSummary"
     SET_LABEL = "pi.setLabel"
+    PROMPT = "pi.prompt"
+    STEER = "pi.steer"
+    FOLLOW_UP = "pi.followUp"
+    CLEAR_QUEUE = "pi.clearQueue"
     ABORT = "pi.abort"
+    CONTINUE = "pi.continue"
+    BASH = "pi.bash"
+    ABORT_BASH = "pi.abortBash"
+    ANSWER_APPROVAL = "pi.answerApproval"
+    PRUNE_TOOL_OUTPUTS = "pi.pruneToolOutputs"
+    RESTORE_PRUNED = "pi.restorePruned"
     LIST_MODELS = "pi.listModels"
     SET_MODEL = "pi.setModel"
     SET_THINKING_LEVEL = "pi.setThinkingLevel"
@@ -186,6 +196,52 @@ class SetLabel(Arguments, frozen=True, kw_only=True):
     label: str | None
 
 
+class Image(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A picture that goes with a prompt; `data` is base64."""
+
+    data: str
+    mime_type: str
+
+
+class Say(Arguments, frozen=True, kw_only=True):
+    """`pi.steer`, `pi.followUp`."""
+
+    text: str
+    images: tuple[Image, ...] = ()
+
+
+class Prompt(Say, frozen=True, kw_only=True):
+    """`pi.prompt`; `streamingBehavior`: what it is while the agent works."""
+
+    streaming_behavior: Literal["steer", "followUp"] = "followUp"
+
+
+class Bash(Arguments, frozen=True, kw_only=True):
+    """`pi.bash`."""
+
+    command: str
+    exclude_from_context: bool = False
+
+
+class AnswerApproval(Arguments, frozen=True, kw_only=True):
+    """`pi.answerApproval`."""
+
+    approval_id: str
+    decision: Literal["once", "session", "always", "no"]
+
+
+class PruneToolOutputs(Arguments, frozen=True, kw_only=True):
+    """`pi.pruneToolOutputs`."""
+
+    dry_run: bool = False
+
+
+class RestorePruned(Arguments, frozen=True, kw_only=True):
+    """`pi.restorePruned`; without `entryIds`: all of them."""
+
+    entry_ids: tuple[str, ...] | None = None
+
+
 class ListModels(Arguments, frozen=True, kw_only=True):
     """`pi.listModels`."""
 
@@ -268,7 +324,7 @@ class InitializationOptions(msgspec.Struct, frozen=True, kw_only=True, rename="c
     model: Annotated[str, msgspec.Meta(pattern="^[^/]+/.+$")] | None = None
     trusted: bool = False
     auto_open: Literal["latest", "none"] = "latest"
-    token_estimator: Literal["tiktoken", "chars"] = "tiktoken"
+    token_estimator: Literal["tiktoken", "chars"] | None = None
     events: Literal["all"] | tuple[str, ...] = "all"
     approvals: Literal["notification"] | None = None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -38,7 +38,7 @@ from pi_ls.core.tokens import CountText, TokenCounter, estimate_tokens
 from pi_ls.core.tree import SessionTree, TreeProblem
 from pi_ls.llm import text_counter
 from pi_ls.models import OFFLINE, ModelInfo
-from pi_ls.session import compacting, navigating, reading
+from pi_ls.session import compacting, navigating, pruning, reading
 from pi_ls.session.agent import Agent
 from pi_ls.session.environment import Environment
 from pi_ls.store import FileProblem, SessionFile
@@ -249,7 +249,7 @@ class AgentSession:
 
     @property
     def auto_compaction_paused(self) -> bool:
-        """Whether automatic compaction does not run although it is on: it gave up, or settings are invalid."""
+        """Whether automatic compaction does not run although it is on: it gave up, or settings are wrong."""
         try:
             self.compaction_settings()
         except InvalidSettings:
@@ -376,6 +376,29 @@ class AgentSession:
         await self._reset_counter()
         self._note("foreignWriter", "Another program wrote this session's file anew")
         self._emit(SessionReloaded(reason="rewritten"))
+        self.usage_changed()
+
+    async def rewrite(self, replacements: Mapping[str, Json]) -> None:
+        """Write the file anew with other objects for some entries. Raises WriteFailed, SessionReadOnly."""
+        async with self._writing, self.file.lock():
+            await self._take_in_foreign()
+            await asyncio.to_thread(self.file.rewrite, replacements)
+            for entry_id in replacements:
+                self.counter.forget(entry_id)
+                self.entry(entry_id).content_changed()
+            self._meter = UsageMeter(self.counter)
+        self._emit(SessionReloaded(reason="pruned"))
+        self.usage_changed()
+
+    async def prune_tool_outputs(self, *, dry_run: bool = False) -> Json:
+        """Blank old tool output, or say what that would come to."""
+        if dry_run:
+            return await pruning.prune(self, dry_run=True)
+        return await self.operate("navigation", lambda op: pruning.prune(self))
+
+    async def restore_pruned(self, entry_ids: Collection[str] | None = None) -> Json:
+        """Put blanked tool output back, all of it or that of some entries."""
+        return await self.operate("navigation", lambda op: pruning.restore(self, entry_ids))
 
     def _note_unsaved(self) -> None:
         """Tell once for each spell of failing writes."""

@@ -10,6 +10,7 @@ queued, and may go on by itself once. Source: seed 001 (`_handlePostAgentRun`, `
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from contextlib import aclosing
@@ -26,6 +27,7 @@ from pi_ls.core.messages import AssistantMessage, Message, UserMessage, decode_m
 from pi_ls.core.options import CompactionSettings
 from pi_ls.core.triggers import Due, effective, measured_tokens, overflow_due, threshold_due
 from pi_ls.session import compacting
+from pi_ls.session.pruning import prune_if_wanted
 from pi_ls.session.queue import user_message
 from pi_ls.summarize import convert_to_llm
 from pi_ls.tools import Toolbox
@@ -199,6 +201,8 @@ class Run:
         session, window, settings = self._session, self._window(), self._settings()
         if window is None or settings is None or self._agent.pause.reason is not None:
             return None
+        with contextlib.suppress(PiError):  # a file that cannot be rewritten is told of elsewhere
+            await prune_if_wanted(session)
         path = tuple(session.tree.path())
         return await asyncio.to_thread(threshold_due, path, window, settings, session.counter, extra_tokens)
 

@@ -4,6 +4,7 @@
     file.py      one session's file: reading, appending, noticing what others do, rewriting
     late.py      lines that reach a file which has just been replaced
     loading.py   a session for who only reads
+    archive.py   lines that were taken out of a session
     listing.py   what sessions there are; a part of one as a new file
 
 Opening, listing and looking change no byte. Files are pi's own and other programs may write them at any
@@ -14,6 +15,7 @@ manager.
 """
 
 from pi_ls.core.lines import FileProblem, Totals
+from pi_ls.store.archive import put_away, put_away_lines
 from pi_ls.store.file import Changes, Opened, SessionFile
 from pi_ls.store.listing import SessionSummary, find_session, fork, list_sessions
 from pi_ls.store.loading import LoadedSession, load_session
@@ -33,6 +35,8 @@ __all__ = [
     "list_sessions",
     "load_session",
     "new_session_path",
+    "put_away",
+    "put_away_lines",
     "session_directories",
     "sessions_directory",
     "uuid7",

@@ -1,0 +1,50 @@
+"""Lines taken out of a session file are put away beside it, so that nothing is ever lost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from pi_ls.core.errors import WriteFailed
+from pi_ls.core.jsonvalues import Json, dumps, is_object, loads
+from pi_ls.store.places import FILE_MODE, reason, write_lines
+
+ARCHIVE_SUFFIX = ".pruned"
+"""What is added to a session file's name for the file of its put away lines."""
+
+
+def archive_of(session_file: Path) -> Path:
+    """The file beside a session file that holds what was taken out of it."""
+    return session_file.with_name(session_file.name + ARCHIVE_SUFFIX)
+
+
+def put_away(session_file: Path, lines: Sequence[Json]) -> None:
+    """Append lines to a session's archive; they are on disk when this returns. Raises WriteFailed."""
+    target = archive_of(session_file)
+    try:
+        fd = os.open(target, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        try:
+            write_lines(fd, b"".join(dumps(line) + b"\n" for line in lines))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise WriteFailed(f"{target} cannot be written: {reason(error)}. Nothing was pruned.") from error
+
+
+def put_away_lines(session_file: Path) -> list[Json]:
+    """The lines of a session's archive, oldest first; what is no JSON object there is passed over."""
+    try:
+        content = archive_of(session_file).read_bytes()
+    except FileNotFoundError:
+        return []
+    found: list[Json] = []
+    for line in content.split(b"\n"):
+        try:
+            value = loads(line) if line.strip() else None
+        except ValueError:
+            continue
+        if is_object(value):
+            found.append(value)
+    return found
