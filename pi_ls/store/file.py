@@ -440,8 +440,6 @@ class SessionFile:
         if not self.on_disk:
             self._make_file()
             return
-        if self.path.is_symlink():
-            raise OSError("it is a symbolic link now, and sessions are not written through links")
         with contextlib.suppress(FileNotFoundError):
             self._look()
         if self.needs_migration and not self._replaced:
