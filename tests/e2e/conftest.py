@@ -57,7 +57,12 @@ class Home:
     def use(self, provider: ProviderProcess) -> None:
         """Let the model of the sessions, `fake/m200`, be had from there."""
         model = {"id": "m200", "contextWindow": 200_000, "maxTokens": 8_192}
-        entry = {"baseUrl": provider.openai, "apiKey": "sk-test-1", "api": "openai-completions", "models": [model]}
+        entry = {
+            "baseUrl": provider.openai,
+            "apiKey": "sk-test-1",
+            "api": "openai-completions",
+            "models": [model],
+        }
         (self.agent_dir / "models.json").write_text(json.dumps({"providers": {"fake": entry}}))
 
     def params(self, **options: Any) -> Json:
@@ -85,7 +90,8 @@ class RawServer(RawClient):
     async def code(self, timeout: float = 5) -> int:
         """The exit code; the process must end within that time.
 
-        Looked at again and again, because asyncio's own `wait` waits for the pipes to be read to their end too.
+        Looked at again and again, because asyncio's own `wait` waits for the pipes to be read to their end
+        too.
         """
         async with asyncio.timeout(timeout):
             while self.process.returncode is None:

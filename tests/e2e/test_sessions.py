@@ -63,7 +63,9 @@ async def test_compact_undo_and_navigate(lsp: RecordingClient, home: Home):
     assert [moved.newLeafId for moved in lsp.named("session_tree")] == ["a2", "a1"]
 
 
-async def test_progress_is_paired_around_a_compaction_and_around_its_failure(lsp: RecordingClient, home: Home):
+async def test_progress_is_paired_around_a_compaction_and_around_its_failure(
+    lsp: RecordingClient, home: Home
+):
     home.add_long()
     await initialize(lsp, home, settings=OFFLINE)
     await lsp.run("pi.compact")
@@ -83,7 +85,9 @@ async def test_a_compaction_that_waits_for_its_model_is_cancelled_at_once(
     before = file.read_bytes()
     await initialize(lsp, home)
     request = lsp.protocol.send_request_async(
-        types.WORKSPACE_EXECUTE_COMMAND, types.ExecuteCommandParams(command="pi.compact"), msg_id="the-compaction"
+        types.WORKSPACE_EXECUTE_COMMAND,
+        types.ExecuteCommandParams(command="pi.compact"),
+        msg_id="the-compaction",
     )
     compaction = asyncio.ensure_future(request)
     async with asyncio.timeout(30):

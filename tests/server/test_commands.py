@@ -13,7 +13,7 @@ from tests.server.conftest import Place
 
 
 async def test_the_commands_advertised_are_the_table(client: RawClient, place: Place):
-    capabilities = (await client.initialize(**place.params()))["capabilities"]
+    capabilities = (await client.initialize(place.params()))["capabilities"]
     assert capabilities["executeCommandProvider"] == {"commands": list(COMMANDS), "workDoneProgress": True}
     assert set(COMMANDS) == set(CommandName)
 
