@@ -255,7 +255,7 @@ class Protocol(LanguageServerProtocol):
             kind = "MethodNotFound" if error.code == ErrorCode.METHOD_NOT_FOUND else "InternalError"
             self.send_error(msg_id, WireError(error.code, error.message, {"kind": kind}))
             return
-        if attrs.has(type(result)):
+        if _is_lsp_value(result):
             result = self._converter.unstructure(result)
         self.send(Message(encode({"jsonrpc": self.VERSION, "id": msg_id, "result": result})))
 
@@ -268,7 +268,7 @@ class Protocol(LanguageServerProtocol):
         """Requests and notifications of the server: whatever pygls or `notify` makes."""
         if isinstance(data, JsonRPCNotification | JsonRPCRequestMessage | JsonRPCResponseMessage):
             message = attrs.asdict(data, recurse=False)
-            if attrs.has(type(data.params if not isinstance(data, JsonRPCResponseMessage) else None)):
+            if _is_lsp_value(message.get("params")):
                 message["params"] = self._converter.unstructure(message["params"])
         else:
             message = self._converter.unstructure(data)
@@ -282,6 +282,10 @@ class Protocol(LanguageServerProtocol):
             "params": self._converter.unstructure(params),
         }
         self.send(Message(encode(body), key=("progress", params.token)))
+
+
+def _is_lsp_value(value: Any) -> bool:
+    return hasattr(type(value), "__attrs_attrs__")
 
 
 def _command_call(params: Any) -> CommandCall:

@@ -119,7 +119,7 @@ class RawClient:
 
     async def initialize(self, params: Json, *, initialized: bool = True, **more: Any) -> Json:
         """initialize and initialized; returns the result of the first."""
-        wanted = {"processId": None, "capabilities": {}, **params, **more}
+        wanted: Json = {"processId": None, "capabilities": {}, **params, **more}
         answer = await self.request("initialize", wanted)
         if initialized:
             self.notify("initialized", {})

@@ -132,8 +132,8 @@ async def test_without_a_folder_the_process_directory_serves_and_is_not_trusted(
 
 @pytest.mark.parametrize("key", ["rootUri", "rootPath"])
 async def test_older_ways_to_name_the_folder_are_understood(client: RawClient, place: Place, key: str):
-    params = place.params(trusted=True) | {"workspaceFolders": None}
-    await client.initialize(params, **{key: place.folder if key == "rootUri" else str(place.root / "app")})
+    root = place.folder if key == "rootUri" else str(place.root / "app")
+    await client.initialize(place.params(trusted=True) | {"workspaceFolders": None, key: root})
     place.add_session("one")
     assert (await client.result("pi.openSession", {"id": "one"}))["sessionId"] == "one"
     assert (await client.result("pi.reloadSettings"))["settings"]["trusted"] is True
