@@ -285,7 +285,7 @@ class Protocol(LanguageServerProtocol):
 
 
 def _is_lsp_value(value: Any) -> bool:
-    return hasattr(type(value), "__attrs_attrs__")
+    return hasattr(value, "__attrs_attrs__")
 
 
 def _command_call(params: Any) -> CommandCall:
