@@ -1,7 +1,7 @@
 """The commands: one table from a command's name to its arguments and its handler.
 
-A handler finds the session, calls one verb of it and returns one value. What the verbs do is their business; who is
-meant, progress around them, and what becomes current is told here.
+A handler finds the session, calls one verb of it and returns one value. What the verbs do is their business;
+who is meant, progress around them, and what becomes current is told here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Caller(msgspec.Struct, frozen=True):
             return await self.workspaces.open(folder, path)
 
 
-# --- sessions ------------------------------------------------------------------------------------------------------
+# --- sessions -------------------------------------------------------------------------------------
 
 
 async def list_sessions(caller: Caller, arguments: wire.ListSessions) -> Json:
@@ -136,7 +136,7 @@ async def export_session(caller: Caller, arguments: wire.ExportSession) -> Json:
     return {"path": str(await opened.session.export(arguments.format, path))}
 
 
-# --- looking -------------------------------------------------------------------------------------------------------
+# --- looking --------------------------------------------------------------------------------------
 
 
 async def session_stats(caller: Caller, arguments: Arguments) -> Json:
@@ -173,7 +173,7 @@ async def get_tree(caller: Caller, arguments: wire.GetTree) -> Json:
     )
 
 
-# --- compaction ----------------------------------------------------------------------------------------------------
+# --- compaction -----------------------------------------------------------------------------------
 
 
 async def preview_compaction(caller: Caller, arguments: wire.PreviewCompaction) -> Json:
@@ -209,7 +209,7 @@ async def set_auto_compaction(caller: Caller, arguments: wire.SetAutoCompaction)
     return state
 
 
-# --- navigation ----------------------------------------------------------------------------------------------------
+# --- navigation -----------------------------------------------------------------------------------
 
 
 async def navigate_tree(caller: Caller, arguments: wire.NavigateTree) -> Json:
@@ -243,7 +243,7 @@ async def abort(caller: Caller, arguments: Arguments) -> Json:
     return {"aborted": await (await caller.session(arguments)).session.abort()}
 
 
-# --- models and settings -------------------------------------------------------------------------------------------
+# --- models and settings --------------------------------------------------------------------------
 
 
 async def list_models(caller: Caller, arguments: wire.ListModels) -> Json:
@@ -276,7 +276,7 @@ async def reload_settings(caller: Caller, arguments: Arguments) -> Json:
     return {"settings": environment.settings.effective(), "problems": problems}
 
 
-# --- the table -----------------------------------------------------------------------------------------------------
+# --- the table ------------------------------------------------------------------------------------
 
 
 class Command(NamedTuple):
