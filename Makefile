@@ -19,7 +19,7 @@ else ifneq ($(shell { $(RUN) -I -c '$(LINKED_HERE)' && echo yes; } 2>/dev/null),
 $(shell rm -f $(VENV)/.linked)
 endif
 
-.PHONY: help setup demo test lint format bench lock wheel clean
+.PHONY: help setup demo test lint format bench picture lock wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
@@ -58,6 +58,9 @@ format: setup ## put the code into its format
 
 bench: setup ## how fast large sessions are
 	@$(RUN) -m tests.bench.run $(ARGS)
+
+picture: setup ## put the demo's output into the README
+	@$(RUN) -m tests.picture
 
 lock: ## write the lock files anew from pyproject.toml (needs uv)
 	uv pip compile $(LOCK) pyproject.toml -o requirements.txt

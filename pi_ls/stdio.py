@@ -1,8 +1,8 @@
 """Keeps standard input and output for the protocol alone.
 
-A language server's stdout carries framed messages; one stray byte loses a client its connection. Libraries print,
-C code writes to descriptor 1, children inherit it. So, before anything heavy is imported, the protocol takes
-private duplicates, descriptor 1 becomes stderr for everybody else, and descriptor 0 is empty.
+A language server's stdout carries framed messages; one stray byte loses a client its connection. Libraries
+print, C code writes to descriptor 1, children inherit it. So, before anything heavy is imported, the protocol
+takes private duplicates, descriptor 1 becomes stderr for everybody else, and descriptor 0 is empty.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import pi_ls
-from pi_ls.core.jsonvalues import Json
+from pi_ls.core.jsonvalues import Json, is_array
 from tests.conformance_data import Session, sessions
 
 SESSION = Path(pi_ls.__file__).with_name("demo_session.jsonl")
@@ -167,7 +167,7 @@ def test_inspect_tells_what_pi_makes_of_a_session(session: Session, tmp_path: Pa
     if isinstance(session.expected["tree"], list):
         assert found["tree"] == session.expected["tree"]
     for leaf in session.leaves:
-        if leaf["leaf"] == opened["leaf"] and isinstance(leaf["messages"], list):
+        if leaf["leaf"] == opened["leaf"] and is_array(leaf["messages"]):
             assert found["branch"] == leaf["branch"]
             assert found["model"] == leaf["model"]
             assert found["thinkingLevel"] == leaf["thinkingLevel"]

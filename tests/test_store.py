@@ -317,6 +317,11 @@ def test_the_next_entry_after_a_torn_line_begins_a_line_of_its_own(
     assert lines[3:-2] == ([] if tail is None else [tail])
     assert json.loads(lines[-2])["id"] == added.id
     assert file.poll().problems == []  # it has been told
+    last_line = len(lines)
+    with path.open("ab") as other:
+        other.write(b"broken\n")
+    assert [one.line for one in file.poll().problems] == [last_line]
+    os.truncate(path, path.stat().st_size - len("broken\n"))
     again, entries, problems = SessionFile.open(path)
     assert [one.id for one in entries] == [*kept, added.id]
     assert [(one.kind, one.line) for one in problems] == ([] if tail is None else [("malformedLine", 4)])
@@ -616,6 +621,15 @@ def test_entries_of_a_file_cut_off_in_place_read_as_empty_and_are_reported_once(
     assert file.poll().problems == []
 
 
+def test_a_body_is_not_taken_from_another_entry(tmp_path: Path) -> None:
+    path = write(tmp_path / "s.jsonl", two_messages())
+    file, entries, _ = SessionFile.open(path)
+    in_place(path, encode([header(), user("u9", None, "z"), *two_messages()[2:]]))
+    assert entries[0].message is None
+    assert entries[1].message is not None
+    assert [one.entry_id for one in file.poll().problems] == ["u1"]
+
+
 def test_a_file_that_was_emptied_gets_its_header_again(tmp_path: Path) -> None:
     path = write(tmp_path / "s.jsonl", two_messages())
     file, _, _ = SessionFile.open(path)
@@ -873,6 +887,28 @@ def test_a_rewrite_does_not_undo_a_foreign_rewrite(tmp_path: Path) -> None:
     with pytest.raises(WriteFailed, match="another program"):
         file.rewrite({"u1": {**entries[0].data, "zz": 1}})
     assert path.read_bytes() == encode(REWRITTEN["longer"])
+    assert names_in(tmp_path) == ["s.jsonl"]
+
+
+def test_a_foreign_rewrite_in_the_middle_of_ours_is_not_undone(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(encode(two_messages()) + encode([user("u2", "a1", sessions.filler(100_000))]) * 300)
+    file, entries, _ = SessionFile.open(path)
+    foreign = encode(REWRITTEN["longer"])
+
+    def rewrite_in_the_middle() -> None:
+        wait_for(lambda: ".s.jsonl.tmp" in names_in(tmp_path))
+        by_rename(path, foreign)
+
+    other = threading.Thread(target=rewrite_in_the_middle)
+    other.start()
+    try:
+        file.rewrite({"u1": {**entries[0].data, "zz": 1}})
+    except WriteFailed as error:
+        assert "another program" in error.message  # noqa: PT017 - it may also come after our rename
+    other.join()
+    assert path.read_bytes() == foreign
+    file.close()
     assert names_in(tmp_path) == ["s.jsonl"]
 
 

@@ -2,9 +2,9 @@
 
 `model.py` asks a question that stands alone, `chat.py` holds a conversation; both reach a provider by
 `connection.py`, and `asking.py` says how it is to route and reason. `answers.py` folds a stream into an
-answer; `failures.py` puts what went wrong into our words, once; `library.py` keeps litellm on a thread of its own;
-`counting.py` counts tokens of text. Nothing of litellm crosses the border: requests, answers and errors are
-values of ours.
+answer; `failures.py` puts what went wrong into our words, once; `library.py` keeps litellm on a thread of its
+own; `counting.py` counts tokens of text. Nothing of litellm crosses the border: requests, answers and errors
+are values of ours.
 """
 
 from __future__ import annotations

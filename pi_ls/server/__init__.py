@@ -1,8 +1,9 @@
 """The face: a language server over stdio or a loopback socket. pygls and lsprotocol appear only here.
 
-`app.py` wires; `rpc.py` is the connection, `reader.py` and `writer.py` its two threads; `protocol.py` holds the names
-and arguments; `commands.py` is the table of commands; `workspaces.py` knows folders and sessions; `notifications.py`
-turns events into pushes, `progress.py` shows work being done; `lifecycle.py` sees to it that the server leaves.
+`app.py` wires; `rpc.py` is the connection, `reader.py` and `writer.py` its two threads; `protocol.py` holds
+the names and arguments; `commands.py` is the table of commands; `workspaces.py` knows folders and sessions;
+`notifications.py` turns events into pushes, `progress.py` shows work being done; `lifecycle.py` sees to it
+that the server leaves.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 def serve(stdin: RawIOBase, stdout: RawIOBase, *, load_backend: Callable[[], Backend] | None = None) -> int:
     """Serve one client over two unbuffered streams until it leaves; returns the process's exit code.
 
-    0 after `shutdown`, 1 where the client left without it, 128 + n after signal n. `load_backend` stands in for the
-    real layers below.
+    0 after `shutdown`, 1 where the client left without it, 128 + n after signal n. `load_backend` stands in
+    for the real layers below.
     """
     from pi_ls.server.app import create_server
     from pi_ls.server.lifecycle import leave_by_force
@@ -36,9 +37,9 @@ def serve(stdin: RawIOBase, stdout: RawIOBase, *, load_backend: Callable[[], Bac
 def serve_tcp(address: str, *, load_backend: Callable[[], Backend] | None = None) -> int:
     """Serve the first client that connects to `[HOST:]PORT` (port 0: any free one), then end.
 
-    Only a loopback address is taken: there is no password, so any user of this machine may connect, and nobody from
-    elsewhere. The address in use is told on stderr. The exit codes are those of `serve`, and 2 for an address that
-    cannot be had, with a sentence on stderr.
+    Only a loopback address is taken: there is no password, so any user of this machine may connect, and
+    nobody from elsewhere. The address in use is told on stderr. The exit codes are those of `serve`, and 2
+    for an address that cannot be had, with a sentence on stderr.
     """
     try:
         host, port = loopback_address(address)
@@ -58,7 +59,7 @@ def serve_tcp(address: str, *, load_backend: Callable[[], Backend] | None = None
 
 
 def loopback_address(address: str) -> tuple[str, int]:
-    """`[HOST:]PORT` as a loopback host and a port. Raises ValueError with a sentence that says what is wrong."""
+    """`[HOST:]PORT` as a loopback host and a port. Raises ValueError with a sentence that says why not."""
     host, _, port = address.rpartition(":")
     host = {"": "127.0.0.1", "localhost": "127.0.0.1"}.get(host, host.removeprefix("[").removesuffix("]"))
     try:

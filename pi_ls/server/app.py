@@ -1,8 +1,9 @@
 """The server as a whole: what is wired to what, and its life from the first byte to the last.
 
-Its life: the reader takes bytes in on a thread; `Protocol` handles one message at a time on the event loop; commands
-run as tasks; `Writer` sends on a thread. It ends when the client says `exit`, closes its end, dies, or a signal
-asks for it; then running commands are cancelled, sessions closed, and what is still to be said gets a moment to leave.
+Its life: the reader takes bytes in on a thread; `Protocol` handles one message at a time on the event loop;
+commands run as tasks; `Writer` sends on a thread. It ends when the client says `exit`, closes its end, dies,
+or a signal asks for it; then running commands are cancelled, sessions closed, and what is still to be said
+gets a moment to leave.
 """
 
 from __future__ import annotations
@@ -53,14 +54,14 @@ _MUST_ACT: Final = frozenset({"newerVersion", "notSaved"})
 class Server(LanguageServer):
     """One connection with one client."""
 
-    protocol: Protocol
+    protocol: Protocol  # pyright: ignore[reportIncompatibleVariableOverride]  # made by the base of this class
 
     def __init__(self, load_backend: Callable[[], Backend]) -> None:
-        super().__init__(SERVER_NAME, __version__, protocol_cls=Protocol)
+        super().__init__(SERVER_NAME, __version__, protocol_cls=Protocol)  # pyright: ignore[reportUnknownMemberType]
         self.options = InitializationOptions()
         self.option_problems: Sequence[OptionProblem] = ()
         self.notifier = Notifier(self._send, self._tell_person)
-        self.workspaces = Workspaces(load_backend, self.notifier)
+        self.workspaces = Workspaces(load_backend, self.notifier, self._connect_editor)
         self.initialized = False
         self._writer: Writer | None = None
         self._ended: asyncio.Future[int] | None = None
@@ -77,7 +78,7 @@ class Server(LanguageServer):
     async def run(
         self, stdin: RawIOBase, stdout: RawIOBase, *, on_leaving: Callable[[int], None] | None = None
     ) -> int:
-        """Serve one client until the end; returns the exit code, which `on_leaving` gets when the end begins."""
+        """Serve one client to the end; returns the exit code, which `on_leaving` gets when the end begins."""
         loop = asyncio.get_running_loop()
         self._ended = loop.create_future()
         writer = self._writer = Writer(stdout, on_lost=lambda: _call(loop, self._connection_lost))
@@ -146,8 +147,14 @@ class Server(LanguageServer):
             _folders(params),
         )
         if params.process_id is not None:
-            code = 1
-            self._stop_watching = watch_process(params.process_id, lambda: self.end(code))
+            self._stop_watching = watch_process(params.process_id, self._connection_lost)
+
+    def _connect_editor(self, environment: Environment) -> None:
+        """Let the agent of a folder see the editor's documents and ask the person in front of it."""
+        from pi_ls.server.editor import Documents, Person
+
+        environment.documents = Documents(self)
+        environment.ask = Person(self, by_notification=self.options.approvals == "notification").ask
 
     def ready(self) -> None:
         """The client has said `initialized`: from here on things may be pushed and opened."""
@@ -180,7 +187,7 @@ class Server(LanguageServer):
         self.open_latest(added)
 
     async def change_configuration(self, params: Any) -> None:
-        """The editor's configuration changed: the `pi` section of what it sent, else what it says when asked."""
+        """The editor's configuration changed: the `pi` section it sent, else what it says when asked."""
         settings = params.get("settings") if is_object(params) else None
         section = settings.get(CONFIGURATION_SECTION) if is_object(settings) else None
         if section is None and self._answers_configuration():
@@ -220,14 +227,14 @@ class Server(LanguageServer):
             self.log(f"{event.file}: {event.message}", types.MessageType.Warning)
 
     def report_server_error(self, error: Exception, source: Any) -> None:
-        """A fault outside any request: to stderr with its cause, to the editor's log as a sentence; no pop-up."""
+        """A fault outside any request: to stderr with its cause, to the editor's log as a sentence."""
         logger.error("A message could not be handled", exc_info=error)
         if not isinstance(error, PiError) and self.initialized:
             self.log("A message could not be handled; the server's stderr tells why", types.MessageType.Error)
 
 
 def create_server(load_backend: Callable[[], Backend]) -> Server:
-    """A server with its handlers; `load_backend` is called once, on a thread, after `initialize` is answered."""
+    """A server with its handlers; `load_backend` is called once, on a thread, after `initialize`."""
     server = Server(load_backend)
 
     @server.feature(types.INITIALIZE)

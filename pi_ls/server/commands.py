@@ -1,7 +1,7 @@
 """The commands: one table from a command's name to its arguments and its handler.
 
-A handler finds the session, calls one verb of it and returns one value. What the verbs do is their business; who is
-meant, progress around them, and what becomes current is told here.
+A handler finds the session, calls one verb of it and returns one value. What the verbs do is their business;
+who is meant, progress around them, and what becomes current is told here.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Caller(msgspec.Struct, frozen=True):
             return await self.workspaces.open(folder, path)
 
 
-# --- sessions ------------------------------------------------------------------------------------------------------
+# --- sessions -------------------------------------------------------------------------------------
 
 
 async def list_sessions(caller: Caller, arguments: wire.ListSessions) -> Json:
@@ -143,7 +143,7 @@ async def export_session(caller: Caller, arguments: wire.ExportSession) -> Json:
     return {"path": str(await opened.session.export(arguments.format, path))}
 
 
-# --- looking -------------------------------------------------------------------------------------------------------
+# --- looking --------------------------------------------------------------------------------------
 
 
 async def session_stats(caller: Caller, arguments: Arguments) -> Json:
@@ -180,7 +180,7 @@ async def get_tree(caller: Caller, arguments: wire.GetTree) -> Json:
     )
 
 
-# --- compaction ----------------------------------------------------------------------------------------------------
+# --- compaction -----------------------------------------------------------------------------------
 
 
 async def preview_compaction(caller: Caller, arguments: wire.PreviewCompaction) -> Json:
@@ -216,7 +216,7 @@ async def set_auto_compaction(caller: Caller, arguments: wire.SetAutoCompaction)
     return state
 
 
-# --- navigation ----------------------------------------------------------------------------------------------------
+# --- navigation -----------------------------------------------------------------------------------
 
 
 async def navigate_tree(caller: Caller, arguments: wire.NavigateTree) -> Json:
@@ -314,7 +314,7 @@ async def restore_pruned(caller: Caller, arguments: wire.RestorePruned) -> Json:
     return await (await caller.session(arguments)).session.restore_pruned(arguments.entry_ids)
 
 
-# --- models and settings -------------------------------------------------------------------------------------------
+# --- models and settings --------------------------------------------------------------------------
 
 
 async def list_models(caller: Caller, arguments: wire.ListModels) -> Json:
@@ -347,7 +347,7 @@ async def reload_settings(caller: Caller, arguments: Arguments) -> Json:
     return {"settings": environment.settings.effective(), "problems": problems}
 
 
-# --- the table -----------------------------------------------------------------------------------------------------
+# --- the table ------------------------------------------------------------------------------------
 
 
 class Command(NamedTuple):

@@ -1,6 +1,7 @@
 """JSON for the wire, an order of magnitude faster than going through `json` and a converter.
 
-Results of several megabytes are encoded on the event loop, at a few milliseconds a megabyte, which holds nobody up.
+Results of several megabytes are encoded on the event loop, at a few milliseconds a megabyte, which holds
+nobody up.
 """
 
 from __future__ import annotations

@@ -20,23 +20,24 @@ LAST_RESORT_S: Final = 4.5
 def watch_process(pid: int, on_death: Callable[[], None]) -> Callable[[], None]:
     """Call `on_death` on the event loop when that process is no more; returns what stops the watching.
 
-    Where the system can wait for a process (Linux) this costs nothing; elsewhere it looks every two seconds. On
-    Windows nothing is watched: there the end of standard input has to do.
+    Where the system can wait for a process (Linux) this costs nothing; elsewhere it looks every two seconds.
+    On Windows nothing is watched: there the end of standard input has to do.
     """
     loop = asyncio.get_running_loop()
     if sys.platform == "win32":
         return lambda: None
     if not _alive(pid):
         logger.error(
-            "The editor's process, processId %d, does not exist; the server ends. An editor that runs in another "
-            "container or on another machine must send null",
+            "The editor's process, processId %d, does not exist; the server ends. An editor that runs in "
+            "another container or on another machine must send null",
             pid,
         )
         loop.call_soon(on_death)
         return lambda: None
     descriptor = _open_process(pid)
     if descriptor is None:
-        return asyncio.create_task(_poll(pid, on_death), name="watch editor").cancel
+        polling = asyncio.create_task(_poll(pid, on_death), name="watch editor")
+        return lambda: _cancel(polling)
     return _Watch(loop, descriptor, on_death).stop
 
 
@@ -71,8 +72,12 @@ def _open_process(pid: int) -> int | None:
     return None
 
 
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+
+
 async def _poll(pid: int, on_death: Callable[[], None]) -> None:
-    while _alive(pid):
+    while _alive(pid):  # noqa: ASYNC110  # nobody would set an event
         await asyncio.sleep(POLL_INTERVAL_S)
     on_death()
 
@@ -88,7 +93,7 @@ def _alive(pid: int) -> bool:
 
 
 def leave_by_force(exit_code: int) -> None:
-    """End the process in `LAST_RESORT_S` seconds without asking any thread: one that hangs must not hold it."""
+    """End the process in `LAST_RESORT_S` seconds without asking any thread: one may hang."""
 
     def leave() -> None:
         logger.error("Something did not end in time; the server leaves without it")

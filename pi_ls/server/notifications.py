@@ -1,8 +1,8 @@
 """Events of sessions as `pi/…` notifications: numbered, cut to size, the fast ones slowed down.
 
-Rule: the method is `pi/` and the event's name; the params are the event's fields with `workspace`, `sessionId`
-and `seq`. Nothing is pushed before the client has said `initialized`; what happened until then follows at once
-after it.
+Rule: the method is `pi/` and the event's name; the params are the event's fields with `workspace`,
+`sessionId` and `seq`. Nothing is pushed before the client has said `initialized`; what happened until then
+follows at once after it.
 """
 
 from __future__ import annotations
@@ -131,25 +131,28 @@ def _message(name: str, workspace: str | None, session_id: str | None, params: J
     sequence = session_id or workspace or ""
     own = {key: value for key, value in params.items() if key not in {"workspace", "sessionId", "seq"}}
     rest = fit(own)
-    address = encode({"workspace": workspace, "sessionId": session_id})
+    address = encode({"workspace": workspace, "sessionId": session_id})[:-1]
+    method = encode(NOTIFICATION_PREFIX + name)
     return Message(
-        head=b'{"jsonrpc":"2.0","method":%b,"params":%b,"seq":' % (encode(NOTIFICATION_PREFIX + name), address[:-1]),
+        head=b'{"jsonrpc":"2.0","method":%b,"params":%b,"seq":' % (method, address),
         tail=b"}}" if rest == b"{}" else b",%b}" % rest[1:],
         key=(sequence, name) if name in _REPLACED else None,
         sequence=sequence,
         keep=name in _KEPT,
-    )  # fmt: skip
+    )
 
 
 def fit(params: Json) -> bytes:
     """The params as JSON of at most `MAX_PUSH_BYTES`.
 
-    Text over `MAX_TEXT_BYTES` is cut and the data of images left out, told by `truncated: true`. What is still
-    too big loses more text, then members of its lists and objects, and at last everything but plain values.
+    Text over `MAX_TEXT_BYTES` is cut and the data of images left out, told by `truncated: true`. What is
+    still too big loses more text, then members of its lists and objects, and at last everything but plain
+    values.
     """
     body = encode(params)
     if len(body) <= MAX_TEXT_BYTES and b'"image"' not in body:
         return body
+    small = params
     for text_bytes, members in _SHRINKING:
         cutter = _Cutter(text_bytes, members)
         small = cutter.cut(params)

@@ -1,14 +1,15 @@
 """LSP work done progress: begin, report and end always paired, and nothing more than a display.
 
-On the token the client sent with its request; else on one of our own, if the client announced that it shows such
-progress; else nowhere. A client that refuses to create one, or never answers, loses nothing but the progress.
+On the token the client sent with its request; else on one of our own, if the client announced that it shows
+such progress; else nowhere. A client that refuses to create one, or never answers, loses nothing but the
+progress.
 """
 
 from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -65,7 +66,7 @@ class WorkDone:
 @asynccontextmanager
 async def work_done(
     protocol: Protocol, title: str, token: ProgressToken | None = None, *, delay: float = 0
-) -> AsyncIterator[WorkDone]:
+) -> AsyncGenerator[WorkDone]:
     """Show what happens inside as progress; `delay`: seconds it may take without being shown.
 
     The cancel button cancels the task that entered. Never waits for the client.

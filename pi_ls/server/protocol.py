@@ -1,9 +1,9 @@
 """What goes over the wire besides plain LSP: names, arguments, options and error codes.
 
-The one source of every command's and notification's name; the editors' own lists are compared with it. Argument
-structs are strict (an unknown field is an error that names it), initialization options are lenient (a bad one is
-reported and its default used), because a typing error in an editor's configuration must not keep a server from
-starting.
+The one source of every command's and notification's name; the editors' own lists are compared with it.
+Argument structs are strict (an unknown field is an error that names it), initialization options are lenient
+(a bad one is reported and its default used), because a typing error in an editor's configuration must not
+keep a server from starting.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ EVENT_NAMES: Final = tuple(
 NOTIFICATIONS: Final = tuple(NOTIFICATION_PREFIX + name for name in EVENT_NAMES)
 
 
-# --- arguments of the commands ---------------------------------------------------------------------------------
+# --- arguments of the commands --------------------------------------------------------------------
 
 
 class Arguments(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -273,8 +273,8 @@ _JSON_NAMES = {"str": "text", "int": "a whole number", "float": "a number", "boo
 def parse_arguments(command: str, arguments: Any, kind: type[A]) -> A:
     """The `arguments` of an executeCommand as its struct.
 
-    `arguments` is an array with one object; absent, null and [] count as [{}]. Raises `InvalidParams` with the
-    argument's `path` and a sentence that says what is wanted.
+    `arguments` is an array with one object; absent, null and [] count as [{}]. Raises `InvalidParams` with
+    the argument's `path` and a sentence that says what is wanted.
     """
     if arguments is None or arguments == []:
         arguments = [{}]
@@ -308,14 +308,14 @@ def _in_words(reason: str) -> str:
     return reason[:1].lower() + reason[1:]
 
 
-# --- initialization options ------------------------------------------------------------------------------------
+# --- initialization options -----------------------------------------------------------------------
 
 
 class InitializationOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The client's `initializationOptions`, each default once.
 
-    `events`: "all", or the names of the events to be pushed. `model`: "provider/modelId" for sessions that name
-    none. `trusted`: the client vouches for the workspace.
+    `events`: "all", or the names of the events to be pushed. `model`: "provider/modelId" for sessions that
+    name none. `trusted`: the client vouches for the workspace.
     """
 
     settings: Json = msgspec.field(default_factory=dict[str, Any])
@@ -358,7 +358,7 @@ def parse_options(raw: Any) -> tuple[InitializationOptions, list[OptionProblem]]
     return InitializationOptions(**values), problems
 
 
-# --- errors ------------------------------------------------------------------------------------------------------
+# --- errors ---------------------------------------------------------------------------------------
 
 
 class ErrorCode:

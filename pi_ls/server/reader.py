@@ -46,7 +46,7 @@ class Reader:
         self._on_end()
 
     def _next(self) -> bytes | None:
-        """The next body, None at the end of the stream. Header lines other than Content-Length are skipped."""
+        """The next body, None at the end of the stream. Other headers than Content-Length are skipped."""
         length: int | None = None
         while (line := self._line()) is not None:
             if line.strip():

@@ -1,12 +1,17 @@
 """pygls, with the parts of JSON-RPC owned that an agent's server depends on.
 
 What differs from pygls, and why:
-- a command runs as the request's own task, so that `$/cancelRequest` and the progress's cancel reach it (pygls
+- a command runs as the request's own task, so that `$/cancelRequest` and the progress's cancel reach it
+(pygls
   cancels only an outer future);
 - an error is a sentence and a `kind`, never a traceback;
-- a message that cannot be understood is answered where it was a request (pygls only logs it, and the client waits);
+- a message that cannot be understood is answered where it was a request (pygls only logs it, and the client
+waits);
 - the order of the protocol is kept: nothing before `initialize`, nothing but `exit` after `shutdown`;
 - results are encoded once, by msgspec, and written by the writer's thread.
+
+pygls' own handlers are generators that it drives itself; where one of ours is a coroutine or a plain function
+instead, which pygls runs just as well, the override is marked for the type checker.
 """
 
 from __future__ import annotations
@@ -64,7 +69,7 @@ class CommandCall(msgspec.Struct, kw_only=True, rename="camel"):
 RunCommand = Callable[[CommandCall], Awaitable[Json]]
 
 _RAW_PARAMS = frozenset({types.WORKSPACE_EXECUTE_COMMAND, types.WORKSPACE_DID_CHANGE_CONFIGURATION})
-"""Methods whose params are taken as the JSON they are: they carry our own values, checked by our own structs."""
+"""Methods whose params are taken as the JSON they are: they carry our own values, checked by ourselves."""
 
 
 class Protocol(LanguageServerProtocol):
@@ -158,13 +163,11 @@ class Protocol(LanguageServerProtocol):
         method = data.get("method")
         if method == types.INITIALIZE and is_object(params := data.get("params")):
             self.initialization_options = params.pop("initializationOptions", None)
-        if method in _RAW_PARAMS and data.get("jsonrpc") == self.VERSION:
-            fields = {"method": method, "jsonrpc": self.VERSION, "params": data.get("params")}
-            return (
-                JsonRPCRequestMessage(id=data["id"], **fields)
-                if "id" in data
-                else JsonRPCNotification(**fields)
-            )
+        if isinstance(method, str) and method in _RAW_PARAMS and data.get("jsonrpc") == self.VERSION:
+            params = data.get("params")
+            if "id" in data:
+                return JsonRPCRequestMessage(data["id"], method, self.VERSION, params)
+            return JsonRPCNotification(method, self.VERSION, params)
         return super().structure_message(data)
 
     # -- lifecycle ---------------------------------------------------------------------------------------
@@ -180,20 +183,22 @@ class Protocol(LanguageServerProtocol):
         return result
 
     @lsp_method(types.SHUTDOWN)
-    async def lsp_shutdown(self, *_: Any) -> None:
+    async def lsp_shutdown(self, *_: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Stop what runs and close everything; answered when that is done."""
         self.phase = Phase.SHUT_DOWN
         await self.on_shutdown()
 
     @lsp_method(types.EXIT)
-    def lsp_exit(self, *_: Any) -> None:
+    def lsp_exit(self, *_: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Leave: with 0 after a `shutdown`, else with 1."""
         self.on_exit(0 if self.phase is Phase.SHUT_DOWN else 1)
 
     # -- commands and their cancellation -------------------------------------------------------------------
 
     @lsp_method(types.WORKSPACE_EXECUTE_COMMAND)
-    async def lsp_workspace__execute_command(self, params: Any) -> Json:
+    async def lsp_workspace__execute_command(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, params: Any
+    ) -> Json:
         """Run one command in this request's own task."""
         task = asyncio.current_task()
         assert task is not None
@@ -218,7 +223,9 @@ class Protocol(LanguageServerProtocol):
             self._task_of_progress[token] = task
 
     @lsp_method(types.WINDOW_WORK_DONE_PROGRESS_CANCEL)
-    def lsp_work_done_progress_cancel(self, params: types.WorkDoneProgressCancelParams) -> None:
+    def lsp_work_done_progress_cancel(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, params: types.WorkDoneProgressCancelParams
+    ) -> None:
         """The same as `$/cancelRequest` of the request the progress belongs to."""
         if task := self._task_of_progress.get(params.token):
             task.cancel()
@@ -248,7 +255,7 @@ class Protocol(LanguageServerProtocol):
             kind = "MethodNotFound" if error.code == ErrorCode.METHOD_NOT_FOUND else "InternalError"
             self.send_error(msg_id, WireError(error.code, error.message, {"kind": kind}))
             return
-        if attrs.has(type(result)):
+        if _is_lsp_value(result):
             result = self._converter.unstructure(result)
         self.send(Message(encode({"jsonrpc": self.VERSION, "id": msg_id, "result": result})))
 
@@ -261,7 +268,7 @@ class Protocol(LanguageServerProtocol):
         """Requests and notifications of the server: whatever pygls or `notify` makes."""
         if isinstance(data, JsonRPCNotification | JsonRPCRequestMessage | JsonRPCResponseMessage):
             message = attrs.asdict(data, recurse=False)
-            if attrs.has(type(data.params if not isinstance(data, JsonRPCResponseMessage) else None)):
+            if _is_lsp_value(message.get("params")):
                 message["params"] = self._converter.unstructure(message["params"])
         else:
             message = self._converter.unstructure(data)
@@ -275,6 +282,10 @@ class Protocol(LanguageServerProtocol):
             "params": self._converter.unstructure(params),
         }
         self.send(Message(encode(body), key=("progress", params.token)))
+
+
+def _is_lsp_value(value: Any) -> bool:
+    return hasattr(value, "__attrs_attrs__")
 
 
 def _command_call(params: Any) -> CommandCall:

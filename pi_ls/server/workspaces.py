@@ -1,6 +1,7 @@
 """Workspace folders, the sessions that are open in them, and which one of a folder is current.
 
-One file is one session, whoever opened it. A session belongs to the folder it was opened for and goes with it.
+One file is one session, whoever opened it. A session belongs to the folder it was opened for and goes with
+it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 from pygls import uris
@@ -18,8 +19,11 @@ from pygls import uris
 from pi_ls.core.errors import InvalidParams, NoSession, PiError, SessionNotFound
 from pi_ls.core.events import SessionOpened, SettingsProblem
 from pi_ls.core.jsonvalues import Json
-from pi_ls.server.backend import Backend, Environment, EnvironmentOptions, Session
+from pi_ls.server.backend import Backend, EnvironmentOptions
 from pi_ls.server.notifications import Channel, Notifier
+
+if TYPE_CHECKING:
+    from pi_ls.session import AgentSession, Environment
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +47,7 @@ class Folder:
 class Opened(msgspec.Struct, eq=False):
     """An open session, the folder it belongs to and the way its events go."""
 
-    session: Session
+    session: AgentSession
     folder: Folder
     environment: Environment
     channel: Channel
@@ -55,9 +59,19 @@ class Opened(msgspec.Struct, eq=False):
 
 
 class Workspaces:
-    """All folders and sessions of one connection. `load_backend` is called once, on a thread."""
+    """All folders and sessions of one connection.
 
-    def __init__(self, load_backend: Callable[[], Backend], notifier: Notifier) -> None:
+    `load_backend` is called once, on a thread; `connect_editor` gives each folder's surroundings the editor's
+    documents and somebody to ask.
+    """
+
+    def __init__(
+        self,
+        load_backend: Callable[[], Backend],
+        notifier: Notifier,
+        connect_editor: Callable[[Environment], None],
+    ) -> None:
+        self._connect_editor = connect_editor
         self._load_backend = load_backend
         self._notifier = notifier
         self._options = EnvironmentOptions()
@@ -134,6 +148,7 @@ class Workspaces:
         if folder.environment is None:
             options = msgspec.structs.replace(self._options, trusted=folder.trusted)
             folder.environment = backend.environment(folder.path, options)
+            self._connect_editor(folder.environment)
             self._tell_problems(folder, folder.environment)
         elif folder.environment.settings.changed():
             await self.reload(folder)
@@ -230,7 +245,7 @@ class Workspaces:
         `make_current` False: it becomes the folder's current one only where there is none by then.
         """
         async with self._opening:
-            real = os.path.realpath(path)
+            real = os.path.realpath(path)  # noqa: ASYNC240  # a few stat calls
             for opened in self._sessions:
                 if opened.path == real:
                     self._make_current(folder, opened)
@@ -256,7 +271,7 @@ class Workspaces:
         return opened
 
     def open_latest(self, folder: Folder, open_: Callable[[Path], Awaitable[None]]) -> None:
-        """Open the folder's newest session in the background, by `open_`; commands that want one wait for it."""
+        """Open the folder's newest session in the background by `open_`; commands that want one wait."""
         folder.opening = asyncio.create_task(self._open_latest(folder, open_), name="open latest session")
 
     async def _open_latest(self, folder: Folder, open_: Callable[[Path], Awaitable[None]]) -> None:

@@ -1,9 +1,9 @@
 """What the server still has to say, and the thread that says it.
 
 A client that stops reading fills the pipe, and a write to a full pipe blocks. So all writing happens on one
-thread of its own, from a queue that cannot grow without bound: of pushes that replace each other only the newest
-waits, and of those that tell of something small the oldest go when too many wait. Answers and the pushes marked
-as kept always arrive. Anything may be called from any thread.
+thread of its own, from a queue that cannot grow without bound: of pushes that replace each other only the
+newest waits, and of those that tell of something small the oldest go when too many wait. Answers and the
+pushes marked as kept always arrive. Anything may be called from any thread.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ MAX_WAITING_BYTES: Final = 64 * 1024 * 1024
 class Message(msgspec.Struct, eq=False):
     """One message on its way out: the body is `head`, then (for a numbered one) the number, then `tail`.
 
-    `key`: a later message with an equal key takes this one's place, at the end of the queue. `sequence`: the name
-    of the series it is numbered in; a number is given only when the message leaves, so that replaced messages
-    leave no gap, and a gap says that something was dropped. `keep`: never dropped.
+    `key`: a later message with an equal key takes this one's place, at the end of the queue. `sequence`: the
+    name of the series it is numbered in; a number is given only when the message leaves, so that replaced
+    messages leave no gap, and a gap says that something was dropped. `keep`: never dropped.
     """
 
     head: bytes
@@ -44,7 +44,7 @@ class Message(msgspec.Struct, eq=False):
 
 
 class Writer:
-    """The queue and its thread. `on_lost` is called on that thread once the client can no longer be reached."""
+    """The queue and its thread. `on_lost` is called on that thread once the client cannot be reached."""
 
     def __init__(self, stream: RawIOBase, on_lost: Callable[[], None]) -> None:
         self._stream = stream

@@ -172,7 +172,7 @@ class Agent:
         environment = self._session.environment
         return ToolContext(
             folder=environment.folder,
-            workspace=environment.editor,
+            workspace=environment.documents,
             trusted=environment.trusted,
             processes=self.processes,
             shell=environment.settings.shell_path,

@@ -320,6 +320,7 @@ class AgentSession:
             raise SessionReadOnly(self.file.read_only)
         async with self._writing, self.file.lock():
             await self._take_in_foreign()
+            await self._migrate()
             parent_id = self.tree.leaf_id if under is msgspec.UNSET else under
             entry = self.file.append(body | {"parentId": parent_id}, required=required)
             self._take_in(entry, foreign=False, move_leaf=True)
@@ -329,6 +330,12 @@ class AgentSession:
         await self._follow_path()
         self.usage_changed()
         return entry
+
+    async def _migrate(self) -> None:
+        """The first thing written to a file of an older version is the file itself, in the present one."""
+        if self.file.needs_migration and self.file.on_disk:
+            await asyncio.to_thread(self.file.rewrite)
+            self._emit(SessionReloaded(reason="migrated"))
 
     def _take_in(self, entry: Entry, *, foreign: bool, move_leaf: bool) -> None:
         self._note_tree(self.tree.append(entry, move_leaf=move_leaf))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pi_ls.core import events
 from pi_ls.core.messages import ToolCall
@@ -13,8 +13,7 @@ from pi_ls.tools import Tool
 
 if TYPE_CHECKING:
     from pi_ls.session.agent_session import AgentSession
-
-Decision = Literal["once", "session", "always", "no"]
+    from pi_ls.session.environment import Decision
 
 
 class Approvals:

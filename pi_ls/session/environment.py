@@ -23,7 +23,8 @@ from pi_ls.store import session_directories, sessions_directory
 from pi_ls.summarize import Candidate, Extractive
 from pi_ls.tools import NoEditor, Workspace
 
-Answer = Callable[[str, Literal["once", "session", "always", "no"]], bool]
+Decision = Literal["once", "session", "always", "no"]
+Answer = Callable[[str, Decision], bool]
 Ask = Callable[[ApprovalRequest, Answer], Awaitable[bool]]
 """Puts a question to a person, whose word goes to the given function; False where nobody can be asked."""
 
@@ -74,7 +75,7 @@ class Environment:
         self.catalogue = ModelCatalogue(self.agent_dir)
         self.credentials = Credentials(self.agent_dir, environ)
         self.prompts = Prompts(self.agent_dir)
-        self.editor: Workspace = NoEditor()
+        self.documents: Workspace = NoEditor()
         """The documents that are open in the editor."""
         self.ask: Ask | None = None
         """Asks a person whether a tool may run; None where nobody can be asked."""

@@ -1,11 +1,12 @@
 """Session files on disk: the only code that opens them.
 
-    places.py    where files lie and what they are called; ids
-    file.py      one session's file: reading, appending, noticing what others do, rewriting
-    late.py      lines that reach a file which has just been replaced
-    loading.py   a session for who only reads
-    archive.py   lines that were taken out of a session
-    listing.py   what sessions there are; a part of one as a new file
+    places.py       where files lie and what they are called; ids
+    file.py         one session's file: reading, appending, noticing what others do, rewriting
+    rewriting.py    a file that takes another one's place
+    late.py         lines that reach a file which has just been replaced
+    archive.py      lines that were taken out of a session
+    loading.py      a session for who only reads
+    listing.py      what sessions there are; a part of one as a new file
 
 Opening, listing and looking change no byte. Files are pi's own and other programs may write them at any
 time, so nothing that was read is believed without a look at the file's identity, size and last bytes, and

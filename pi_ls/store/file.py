@@ -36,6 +36,7 @@ from pi_ls.store.places import (
     sync_folder,
     write_lines,
 )
+from pi_ls.store.rewriting import Piece, in_order, replace_file
 
 LOCK_SECONDS = 5.0
 """How long a writer waits for another one."""
@@ -72,15 +73,6 @@ class _Waiting(NamedTuple):
     entry: PlacedEntry
     data: Json
     line: bytes
-
-
-class _Piece(NamedTuple):
-    """New bytes for a place of the file, and the entry that stands there (None: the header)."""
-
-    offset: int
-    length: int
-    new: bytes
-    entry: PlacedEntry | None
 
 
 class SessionFile:
@@ -440,8 +432,6 @@ class SessionFile:
         if not self.on_disk:
             self._make_file()
             return
-        if self.path.is_symlink():
-            raise OSError("it is a symbolic link now, and sessions are not written through links")
         with contextlib.suppress(FileNotFoundError):
             self._look()
         if self.needs_migration and not self._replaced:
@@ -550,23 +540,23 @@ class SessionFile:
                 f"{self.path} cannot be rewritten: {reason(error)}. It is as it was.", path=str(self.path)
             ) from error
 
-    def _replaced_by(self, replacements: Mapping[str, Json]) -> list[_Piece]:
+    def _replaced_by(self, replacements: Mapping[str, Json]) -> list[Piece]:
         by_id = {one.id: one for one in self._entries if one.id in replacements}  # the last one has the id
         return [self._piece(entry, replacements[entry_id]) for entry_id, entry in by_id.items()]
 
-    def _piece(self, entry: PlacedEntry, data: Json) -> _Piece:
+    def _piece(self, entry: PlacedEntry, data: Json) -> Piece:
         """An entry with another object; blanks around the old one stay (a carriage return, say)."""
         old = self._bytes_at(entry.offset, entry.length)
         leading = len(old) - len(old.lstrip())
-        return _Piece(entry.offset + leading, len(old.strip()), dumps(data), entry)
+        return Piece(entry.offset + leading, len(old.strip()), dumps(data), entry)
 
-    def _migrated(self) -> list[_Piece]:
+    def _migrated(self) -> list[Piece]:
         """What has to change for the file to be of the present version."""
         if not self.needs_migration or self._scan.header_place is None:
             return []
         start, length = self._scan.header_place
         header = loads(self._bytes_at(start, length))
-        pieces = [_Piece(start, length, dumps({**header, "version": SESSION_VERSION}), None)]
+        pieces = [Piece(start, length, dumps({**header, "version": SESSION_VERSION}), None)]
         for entry in self._entries:
             try:
                 old = loads(self._bytes_at(entry.offset, entry.length))
@@ -577,27 +567,12 @@ class SessionFile:
                 pieces.append(self._piece(entry, new))
         return pieces
 
-    def _write_anew(self, pieces: list[_Piece]) -> None:
+    def _write_anew(self, pieces: list[Piece]) -> None:
         """A new file of the old bytes with some pieces exchanged, in the old one's place. Raises OSError."""
         assert self._fd is not None
-        pieces = [*{one.offset: one for one in pieces}.values()]  # the later one counts
-        pieces.sort(key=lambda one: one.offset)
-        temporary = self.path.with_name(f".{self.path.name}.tmp")
-        temporary.unlink(missing_ok=True)  # left by a crash; nobody else writes it while we have the lock
-        fd = os.open(temporary, CREATE_FLAGS, FILE_MODE)
-        try:
-            copied = _copy(self._fd, fd, pieces)
-            _keep_owner(self._fd, fd)
-            os.fsync(fd)
-            self._make_sure_nobody_replaced_it()
-            temporary.rename(self.path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            os.close(fd)
-            raise
+        pieces = in_order(pieces)
+        fd, copied = replace_file(self.path, self._fd, pieces, self._make_sure_nobody_replaced_it)
         self._move_to(fd, copied, pieces)
-        with contextlib.suppress(OSError):
-            sync_folder(self.path.parent)
 
     def _make_sure_nobody_replaced_it(self) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -605,7 +580,7 @@ class SessionFile:
             if (status.st_dev, status.st_ino) != self._identity or self._read_marks() != self._marks:
                 raise OSError("another program has rewritten it meanwhile")
 
-    def _move_to(self, fd: int, copied: int, pieces: Sequence[_Piece]) -> None:
+    def _move_to(self, fd: int, copied: int, pieces: Sequence[Piece]) -> None:
         """The new file is in place: from here on everything is read from it."""
         assert self._fd is not None
         unended = self._bytes_at(self._scan.offset, copied - self._scan.offset)
@@ -618,7 +593,7 @@ class SessionFile:
             self._scan.upgrade_is_done()
         self._remember()
 
-    def _move_entries(self, pieces: Sequence[_Piece]) -> None:
+    def _move_entries(self, pieces: Sequence[Piece]) -> None:
         replaced = {id(piece.entry): piece for piece in pieces}
         shift, at = 0, 0
         for entry in sorted(self._entries, key=lambda one: one.offset):
@@ -633,32 +608,6 @@ class SessionFile:
         if pieces and pieces[0].entry is None and self._scan.header_place is not None:
             self._scan.header_place = (self._scan.header_place[0], len(pieces[0].new))
             self.header = msgspec.structs.replace(self.header, version=SESSION_VERSION)
-
-
-def _copy(source: int, target: int, pieces: Sequence[_Piece]) -> int:
-    """Copy one file to another with some pieces exchanged; how far the first one was read."""
-    with open(target, "wb", buffering=_CHUNK, closefd=False) as out:
-        at = 0
-        for piece in pieces:
-            while at < piece.offset:
-                chunk = os.pread(source, min(_CHUNK, piece.offset - at), at)
-                if not chunk:
-                    raise OSError("another program has cut it off meanwhile")
-                out.write(chunk)
-                at += len(chunk)
-            out.write(piece.new)
-            at += piece.length
-        while chunk := os.pread(source, _CHUNK, at):
-            out.write(chunk)
-            at += len(chunk)
-    return at
-
-
-def _keep_owner(source: int, target: int) -> None:
-    status = os.fstat(source)
-    with contextlib.suppress(PermissionError):  # not ours to give away: then it is ours
-        os.fchown(target, status.st_uid, status.st_gid)
-    os.fchmod(target, status.st_mode & 0o7777)
 
 
 def header_data(header: Header) -> Json:

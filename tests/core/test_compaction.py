@@ -422,6 +422,33 @@ def test_what_a_context_edit_replaced_is_summarised_as_it_reads_now() -> None:
     assert "ORIGINAL" not in text
 
 
+def test_a_replaced_message_counts_with_its_new_size() -> None:
+    def first_kept(*edits: Json) -> str:
+        lines = [user("u1", None), assistant("a1", "u1", big(4_000)), user("u2", "a1"), *edits]
+        return prepared(path(*lines, assistant("a2", lines[-1]["id"])), 500).first_kept_entry_id
+
+    assert first_kept() == "a1"
+    assert first_kept(edit("e", "u2", "u2", big(4_000))) == "u2"
+
+
+def test_what_is_hidden_begins_neither_a_turn_nor_what_is_kept() -> None:
+    entries = path(
+        user("u1", None), assistant("a1", "u1"), user("x", "a1", big(400)), edit("e", "x", "x"),
+        assistant("a2", "e"), assistant("a3", "a2"),
+    )  # fmt: skip
+    found = prepared(entries, 3)
+    assert found.first_kept_entry_id == "e"
+    assert found.turn_prefix_entry_ids == ("u1", "a1")
+
+
+def test_calibration_compares_with_what_was_really_sent() -> None:
+    lines = [user("u0", None, big(80_000)), edit("e", "u0", "u0", "short")]
+    for at in range(1, 10):
+        lines.append(user(f"u{at}", lines[-1]["id"], big(800)))
+        lines.append(assistant(f"a{at}", f"u{at}", big(200), 4_410 if at == 9 else None))  # twice as much
+    assert prepared(path(*lines), 1_000, calibrate=True).first_kept_entry_id == "u8"
+
+
 # Several compactions
 
 
@@ -460,11 +487,18 @@ def test_the_newest_compaction_of_the_path_counts() -> None:
 
 def test_without_its_boundary_a_compaction_is_followed_by_what_comes_after_it() -> None:
     entries = path(
-        user("u1", None), assistant("a1", "u1"), compaction("c1", "a1", "gone"), user("u2", "c1"),
-        assistant("a2", "u2"),
+        user("u1", None), assistant("a1", "u1"), compaction("c1", "a1", "gone", big(40_000)),
+        user("u2", "c1"), assistant("a2", "u2"),
     )  # fmt: skip
-    found = prepared(entries)
-    assert found.turn_prefix_entry_ids == ("u2",)
+    assert prepared(entries).turn_prefix_entry_ids == ("u2",)
+    assert isinstance(prepare_compaction(entries, keeping(100)), Refusal)  # its summary takes no room
+
+
+def test_a_previous_summary_that_says_nothing_is_none() -> None:
+    entries = path(
+        user("u1", None), compaction("c1", "u1", "u1", ""), user("u2", "c1"), assistant("a2", "u2")
+    )
+    assert prepared(entries).previous_summary is None
 
 
 def test_a_fork_below_a_compaction_keeps_its_boundary() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pi_ls.core.context import build_session_context
@@ -91,6 +91,8 @@ def test_messages_must_be_converted_first() -> None:
     assert serialize_conversation([CustomMessage("t", "not yet a user message")]) == ""
 
 
+@example("\ud83d\ude42", 1)
+@example("a🙂b", 2)
 @given(st.text(st.sampled_from("aß€🙂\ud83d\ude42")), st.integers(0, 12))
 def test_a_cut_is_the_longest_that_fits_and_ends_between_characters(text: str, limit: int) -> None:
     kept = cut_utf16(text, limit)

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 from lsprotocol import types
-from pygls.lsp.client import BaseLanguageClient
-from pytest_lsp import LanguageClient, make_test_lsp_client
+from pygls.protocol import default_converter
+from pytest_lsp import LanguageClient
+from pytest_lsp.client import register_lsp_features
 
 from pi_ls.server.protocol import NOTIFICATIONS
 from tests import sessions
@@ -57,7 +58,12 @@ class Home:
     def use(self, provider: ProviderProcess) -> None:
         """Let the model of the sessions, `fake/m200`, be had from there."""
         model = {"id": "m200", "contextWindow": 200_000, "maxTokens": 8_192}
-        entry = {"baseUrl": provider.openai, "apiKey": "sk-test-1", "api": "openai-completions", "models": [model]}
+        entry = {
+            "baseUrl": provider.openai,
+            "apiKey": "sk-test-1",
+            "api": "openai-completions",
+            "models": [model],
+        }
         (self.agent_dir / "models.json").write_text(json.dumps({"providers": {"fake": entry}}))
 
     def params(self, **options: Any) -> Json:
@@ -85,7 +91,8 @@ class RawServer(RawClient):
     async def code(self, timeout: float = 5) -> int:
         """The exit code; the process must end within that time.
 
-        Looked at again and again, because asyncio's own `wait` waits for the pipes to be read to their end too.
+        Looked at again and again, because asyncio's own `wait` waits for the pipes to be read to their end
+        too.
         """
         async with asyncio.timeout(timeout):
             while self.process.returncode is None:
@@ -142,9 +149,23 @@ async def start(home: Home) -> AsyncIterator[Start]:
 class RecordingClient(LanguageClient):
     """pytest-lsp's client, with every `pi/…` notification in the order in which it came."""
 
-    def __init__(self, *arguments: Any, **more: Any) -> None:
-        super().__init__(*arguments, **more)
+    def __init__(self) -> None:
+        super().__init__(converter_factory=default_converter)  # pyright: ignore[reportUnknownMemberType]
         self.pushes: list[tuple[str, Any]] = []
+        register_lsp_features(self)
+        for method in NOTIFICATIONS:
+            self.feature(method)(self._recorder(method))
+
+    def _recorder(self, method: str) -> Callable[[Any], None]:
+        def record(params: Any) -> None:
+            self.pushes.append((method, params))
+
+        return record
+
+    def kinds(self) -> list[str]:
+        """What was shown as progress: begin, report and end, by token."""
+        reports: dict[Any, list[Any]] = self.progress_reports
+        return [report.kind for token in reports for report in reports[token]]
 
     def named(self, name: str) -> list[Any]:
         """The params of every push of that event."""
@@ -164,27 +185,11 @@ def _as_object(result: Any) -> Any:
     return json.loads(json.dumps(result), object_hook=lambda fields: SimpleNamespace(**fields))
 
 
-def recording_client() -> RecordingClient:
-    """A client that has pytest-lsp's handlers and one for each of our notifications."""
-    plain = make_test_lsp_client()
-    client = RecordingClient(converter_factory=lambda: plain.protocol._converter)
-    for method, handler in plain.protocol.fm.features.items():
-        client.feature(method)(getattr(handler, "func", handler))
-    for method in NOTIFICATIONS:
-
-        @client.feature(method)
-        def record(params: Any, method: str = method) -> None:
-            client.pushes.append((method, params))
-
-    assert isinstance(client, BaseLanguageClient)
-    return client
-
-
 @pytest.fixture
 async def lsp(home: Home) -> AsyncIterator[RecordingClient]:
     """A pytest-lsp client of a running server, not yet initialized."""
-    client = recording_client()
-    await client.start_io(*SERVER, env=home.env)
+    client = RecordingClient()
+    await client.start_io(*SERVER, env=home.env)  # pyright: ignore[reportUnknownMemberType]
     yield client
     await client.shutdown_session()
     await client.stop()

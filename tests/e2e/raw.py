@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 Json = dict[str, Any]
@@ -86,7 +87,7 @@ class RawClient:
         assert "error" in answer, answer
         return answer["error"]
 
-    async def wait_for(self, wanted: Any, timeout: float = 10) -> Json:
+    async def wait_for(self, wanted: Callable[[Json], bool], timeout: float = 10) -> Json:
         """The first message, past or to come, for which `wanted` is true."""
 
         def find() -> Json | None:
@@ -116,9 +117,10 @@ class RawClient:
 
     # -- lifecycle
 
-    async def initialize(self, *, initialized: bool = True, **params: Any) -> Json:
+    async def initialize(self, params: Json, *, initialized: bool = True, **more: Any) -> Json:
         """initialize and initialized; returns the result of the first."""
-        answer = await self.request("initialize", {"processId": None, "capabilities": {}, **params})
+        wanted: Json = {"processId": None, "capabilities": {}, **params, **more}
+        answer = await self.request("initialize", wanted)
         if initialized:
             self.notify("initialized", {})
         return answer["result"]

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-VARIES = re.compile(r"process \d+|Done in [\d.]+ s|\b[0-9a-f]{8}\b")
+from tests.picture import WIDTH, comparable, drawn, excerpts
 
 
 class Shown:
@@ -24,7 +23,7 @@ class Shown:
         done = subprocess.run(
             [sys.executable, "-m", "pi_ls", "demo"],
             cwd=home,
-            env={**environ(), "HOME": str(home), "TMPDIR": str(home), "COLUMNS": "100"},
+            env={**environ(), "HOME": str(home), "TMPDIR": str(home), "COLUMNS": WIDTH},
             capture_output=True,
             text=True,
             encoding="utf-8",
@@ -54,7 +53,7 @@ def test_the_demo_leaves_nothing_behind(shown: Shown) -> None:
 
 def test_a_pipe_gets_no_colours_and_no_line_that_is_too_long(shown: Shown) -> None:
     assert "\x1b" not in shown.output
-    assert max(len(line) for line in shown.output.splitlines()) <= 100
+    assert max(len(line) for line in shown.output.splitlines()) <= int(WIDTH)
 
 
 def test_the_meter_falls_with_each_step(shown: Shown) -> None:
@@ -81,17 +80,6 @@ def test_what_begins_is_seen_to_end(shown: Shown, pair: tuple[str, str]) -> None
     assert first.start() < then.start()
 
 
-def comparable(text: str) -> list[str]:
-    """Lines without what differs from run to run: ids, times, and when progress is told."""
-    lines = [VARIES.sub("·", line.rstrip()) for line in text.splitlines()]
-    return [line for line in lines if line.strip() not in ("", "⋮") and "$/progress" not in line]
-
-
 def test_the_readme_shows_what_the_demo_prints(shown: Shown) -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    block = re.search(r"<!-- demo -->\n```text\n(.*?)```", readme, re.DOTALL)
-    assert block
-    lines, printed = comparable(block[1]), iter(comparable(shown.output))
-    assert len(lines) > 30
-    for line in lines:
-        assert line in printed, f"the demo does not print this (any more): {line}"
+    printed = list(comparable(excerpts(shown.output)))
+    assert list(comparable(drawn())) == printed, "`make picture` puts the demo's output into the README"

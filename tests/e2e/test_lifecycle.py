@@ -31,7 +31,7 @@ def cpu_seconds(pid: int) -> float:
 
 async def test_shutdown_and_exit_end_with_zero(start: Start, home: Home):
     server = await start()
-    assert (await server.initialize(**home.params()))["serverInfo"]["name"] == "pi-ls"
+    assert (await server.initialize(home.params()))["serverInfo"]["name"] == "pi-ls"
     await server.shutdown()
     assert await server.code() == 0
     assert await server.stderr == b""
@@ -45,7 +45,7 @@ async def test_exit_as_the_first_message_ends_with_one(start: Start):
 
 async def test_exit_without_shutdown_ends_with_one(start: Start, home: Home):
     server = await start()
-    await server.initialize(**home.params())
+    await server.initialize(home.params())
     server.notify("exit")
     assert await server.code() == 1
 
@@ -54,26 +54,35 @@ async def test_exit_without_shutdown_ends_with_one(start: Start, home: Home):
 async def test_a_closed_pipe_ends_it(start: Start, home: Home, when: str):
     server = await start()
     if when == "after it":
-        await server.initialize(**home.params())
+        await server.initialize(home.params())
     server.close()
     assert await server.code() == 1
 
 
 async def test_initialize_loads_nothing_it_does_not_need(start: Start, home: Home):
     server = await start(sys.executable, "-X", "importtime", "-m", "pi_ls")
-    await server.initialize(initialized=False, **home.params())
+    await server.initialize(home.params(), initialized=False)
     server.notify("exit")
     await server.code()
     loaded = modules_of(await server.stderr)
     assert "pi_ls.server.app" in loaded
-    heavy = {"litellm", "tiktoken", "jinja2", "openai", "pi_ls.session", "pi_ls.store", "pi_ls.llm", "aiohttp"}
+    heavy = {
+        "litellm",
+        "tiktoken",
+        "jinja2",
+        "openai",
+        "pi_ls.session",
+        "pi_ls.store",
+        "pi_ls.llm",
+        "aiohttp",
+    }
     assert not heavy & loaded
 
 
 async def test_looking_at_a_session_loads_no_provider_library(start: Start, home: Home):
     home.add_long()
     server = await start(sys.executable, "-X", "importtime", "-m", "pi_ls")
-    await server.initialize(**home.params())
+    await server.initialize(home.params())
     assert (await server.result("pi.sessionState"))["sessionId"] == "s-1"
     for command in ("pi.getTree", "pi.listSessions", "pi.contextUsage", "pi.listModels"):
         await server.result(command)
@@ -86,7 +95,7 @@ async def test_looking_at_a_session_loads_no_provider_library(start: Start, home
 async def test_an_idle_server_does_nothing(start: Start, home: Home):
     home.add_long()
     server = await start()
-    await server.initialize(processId=os.getpid(), **{k: v for k, v in home.params().items()})
+    await server.initialize(home.params(), processId=os.getpid())
     await server.result("pi.sessionState")
     await server.notification("pi/context_usage")
     before = cpu_seconds(server.process.pid)
@@ -99,7 +108,7 @@ async def test_it_goes_when_the_editor_is_killed_though_its_pipes_stay_open(star
     editor = await asyncio.create_subprocess_exec(sys.executable, "-c", "import time; time.sleep(600)")
     file = home.add_long()
     server = await start()
-    await server.initialize(processId=editor.pid, **home.params())
+    await server.initialize(home.params(), processId=editor.pid)
     await server.result("pi.navigateTree", {"targetId": "a1"})
     await server.result("pi.setLabel", {"entryId": "a1", "label": "here"})
     editor.send_signal(signal.SIGKILL)
@@ -121,7 +130,7 @@ async def test_an_editor_that_is_dead_already_is_not_waited_for(start: Start, ho
 async def test_a_signal_closes_sessions_and_ends_it(start: Start, home: Home):
     file = home.add_long()
     server = await start()
-    await server.initialize(**home.params())
+    await server.initialize(home.params())
     await server.result("pi.navigateTree", {"targetId": "a1"})
     server.process.terminate()
     assert await server.code() == 128 + signal.SIGTERM
@@ -135,7 +144,7 @@ async def test_it_goes_in_the_middle_of_a_compaction_and_closes_the_connection(
     file = home.add_long()
     before = file.read_bytes()
     server = await start()
-    await server.initialize(**home.params())
+    await server.initialize(home.params())
     server.begin_command("pi.compact")
     async with asyncio.timeout(30):  # the provider library is loaded first
         while not provider.requests:
@@ -150,7 +159,7 @@ async def test_it_goes_in_the_middle_of_a_compaction_and_closes_the_connection(
 
 async def test_a_thread_that_hangs_does_not_keep_it(start: Start, home: Home):
     server = await start(*FAKE_SERVER)
-    await server.initialize(**home.params(agentDir=str(home.agent_dir)))
+    await server.initialize(home.params(agentDir=str(home.agent_dir)))
     await server.result("pi.newSession")
     server.begin_command("pi.compact", {"customInstructions": "stubborn"})
     await server.notification("pi/compaction_start")
@@ -160,7 +169,7 @@ async def test_a_thread_that_hangs_does_not_keep_it(start: Start, home: Home):
 
 async def test_a_client_that_stopped_reading_does_not_keep_it(start: Start, home: Home):
     server = await start(*FAKE_SERVER)
-    await server.initialize(**home.params(agentDir=str(home.agent_dir)))
+    await server.initialize(home.params(agentDir=str(home.agent_dir)))
     await server.result("pi.newSession")
     await server.stop_reading()
     server.begin_command("pi.getEntries", {"limit": 5_000})
@@ -171,7 +180,7 @@ async def test_a_client_that_stopped_reading_does_not_keep_it(start: Start, home
 
 async def test_stdout_is_the_protocols_alone(start: Start, home: Home):
     server = await start(*FAKE_SERVER)
-    await server.initialize(**home.params(agentDir=str(home.agent_dir)))
+    await server.initialize(home.params(agentDir=str(home.agent_dir)))
     await server.result("pi.newSession")
     await server.result("pi.compact", {"customInstructions": "print"})
     await server.error("pi.compact", {"customInstructions": "crash"})
@@ -193,7 +202,7 @@ async def test_over_tcp_it_serves_one_client_on_the_loopback(start: Start, home:
         assert words == "Listening on 127.0.0.1"
         client = RawClient(*await asyncio.open_connection("127.0.0.1", int(port)))
         client.start_reading()
-        await client.initialize(**home.params())
+        await client.initialize(home.params())
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", int(port))
         await client.shutdown()
@@ -205,7 +214,9 @@ async def test_over_tcp_it_serves_one_client_on_the_loopback(start: Start, home:
             process.kill()
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "example.org:1", "port", "70000", "192.168.0.1:1"])
+@pytest.mark.parametrize(
+    "address", ["0.0.0.0:0", "[::]:0", "example.org:1", "port", "70000", "192.168.0.1:1"]
+)
 async def test_over_tcp_it_is_not_to_be_reached_from_elsewhere(home: Home, address: str):
     process = await asyncio.create_subprocess_exec(
         *SERVER, "--tcp", address, stderr=asyncio.subprocess.PIPE, env=home.env
@@ -218,7 +229,7 @@ async def test_over_tcp_it_is_not_to_be_reached_from_elsewhere(home: Home, addre
 async def test_a_compaction_over_the_raw_wire(start: Start, home: Home):
     home.add_long()
     server = await start()
-    await server.initialize(**home.params(settings=OFFLINE))
+    await server.initialize(home.params(settings=OFFLINE))
     result = await server.result("pi.compact")
     assert result["firstKeptEntryId"] == "u2"
     await server.shutdown()

@@ -26,10 +26,6 @@ async def initialize(client: RecordingClient, home: Home, *, progress: bool = Tr
     )
 
 
-def kinds(client: RecordingClient) -> list[str]:
-    return [report.kind for reports in client.progress_reports.values() for report in reports]
-
-
 async def test_the_newest_session_opens_by_itself_and_tells_its_usage(lsp: RecordingClient, home: Home):
     home.add_long()
     result = await initialize(lsp, home)
@@ -63,16 +59,18 @@ async def test_compact_undo_and_navigate(lsp: RecordingClient, home: Home):
     assert [moved.newLeafId for moved in lsp.named("session_tree")] == ["a2", "a1"]
 
 
-async def test_progress_is_paired_around_a_compaction_and_around_its_failure(lsp: RecordingClient, home: Home):
+async def test_progress_is_paired_around_a_compaction_and_around_its_failure(
+    lsp: RecordingClient, home: Home
+):
     home.add_long()
     await initialize(lsp, home, settings=OFFLINE)
     await lsp.run("pi.compact")
     with pytest.raises(JsonRpcException):
         await lsp.run("pi.compact")
     async with asyncio.timeout(5):
-        while kinds(lsp).count("end") < 2:
+        while lsp.kinds().count("end") < 2:
             await asyncio.sleep(0.01)
-    assert kinds(lsp).count("begin") == 2
+    assert lsp.kinds().count("begin") == 2
 
 
 async def test_a_compaction_that_waits_for_its_model_is_cancelled_at_once(
@@ -83,7 +81,9 @@ async def test_a_compaction_that_waits_for_its_model_is_cancelled_at_once(
     before = file.read_bytes()
     await initialize(lsp, home)
     request = lsp.protocol.send_request_async(
-        types.WORKSPACE_EXECUTE_COMMAND, types.ExecuteCommandParams(command="pi.compact"), msg_id="the-compaction"
+        types.WORKSPACE_EXECUTE_COMMAND,
+        types.ExecuteCommandParams(command="pi.compact"),
+        msg_id="the-compaction",
     )
     compaction = asyncio.ensure_future(request)
     async with asyncio.timeout(30):

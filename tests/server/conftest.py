@@ -90,6 +90,6 @@ async def client(idle_client: RawClient) -> RawClient:
 async def ready(client: RawClient, place: Place) -> RawClient:
     """A client that has opened the session `one`."""
     place.add_session("one")
-    await client.initialize(**place.params())
+    await client.initialize(place.params())
     assert (await client.result("pi.sessionState"))["sessionId"] == "one"
     return client

@@ -1,8 +1,8 @@
 """Sessions that do nothing but behave: for tests of everything around a session.
 
-What an operation does is said by its custom instructions: "wait" (until it is stopped), "fail", "crash" (a fault of
-ours), "print" (noise on stdout), "big" (a long summary), "stubborn" (waits and cannot be stopped). A journal beside
-the sessions tells afterwards which were opened and closed.
+What an operation does is said by its custom instructions: "wait" (until it is stopped), "fail", "crash" (a
+fault of ours), "print" (noise on stdout), "big" (a long summary), "stubborn" (waits and cannot be stopped). A
+journal beside the sessions tells afterwards which were opened and closed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -29,7 +29,8 @@ from pi_ls.core.events import (
     SessionProblem,
 )
 from pi_ls.core.jsonvalues import Json
-from pi_ls.server.backend import Emit, Environment, EnvironmentOptions, Progress, Session
+from pi_ls.server.backend import EnvironmentOptions
+from pi_ls.session import AgentSession, Emit, Environment, Progress
 
 
 class FakeProblem(msgspec.Struct):
@@ -113,7 +114,7 @@ class FakeSession:
 
     async def _operate(
         self, kind: Literal["compaction", "navigation"], how: str | None, progress: Progress | None
-    ):
+    ) -> None:
         self.operation = kind
         self._task = asyncio.current_task()
         try:
@@ -220,8 +221,9 @@ class FakeSession:
         return {"entryId": entry_id, "label": label, "leafId": "l"}
 
     async def set_name(self, name: str) -> Json:
-        """A name "flood N" lets go of N entries and as many usages, "usage N" of N usages, "lone" is half a pair,
-        "noted" stands in the journal."""
+        """Named "flood N" it emits N entries and as many usages, "usage N" N usages; "problem K" a problem of
+        that kind; "lone" is half a surrogate pair, "noted …" stands in the journal.
+        """
         word, _, count = name.partition(" ")
         if word in {"flood", "usage"}:
             for number in range(int(count)):
@@ -271,33 +273,33 @@ class FakeSession:
 
 
 class FakeBackend:
-    """Sessions are the files `<agentDir>/sessions/<folder name>/<id>.jsonl`. One named "slow…" opens slowly."""
+    """Sessions are the files `<agentDir>/sessions/<folder name>/<id>.jsonl`; "slow…" ones open slowly."""
 
     def environment(self, folder: Path, options: EnvironmentOptions) -> Environment:
         environment = FakeEnvironment(folder, options)
         environment.agent_dir.mkdir(parents=True, exist_ok=True)
-        return environment
+        return cast("Environment", environment)
 
-    async def open(self, path: Path, environment: Environment, emit: Emit) -> Session:
-        assert isinstance(environment, FakeEnvironment)
+    async def open(self, path: Path, environment: Environment, emit: Emit) -> AgentSession:
+        surroundings = cast("FakeEnvironment", environment)
         if path.stem.startswith("slow"):
-            environment.journal(f"opening {path.stem}")
+            surroundings.journal(f"opening {path.stem}")
             await asyncio.sleep(0.8)
         if not path.exists():
             raise SessionNotFound(f"There is no session file {path}", path=str(path))
-        return FakeSession(path, environment, emit)
+        return cast("AgentSession", FakeSession(path, surroundings, emit))
 
     async def create(
         self, environment: Environment, emit: Emit, *, parent_session: str | None, name: str | None
-    ) -> Session:
-        assert isinstance(environment, FakeEnvironment)
-        session = FakeSession(self._directory(environment) / "new.jsonl", environment, emit)
+    ) -> AgentSession:
+        surroundings = cast("FakeEnvironment", environment)
+        session = FakeSession(self._directory(surroundings) / "new.jsonl", surroundings, emit)
         session.name = name
-        return session
+        return cast("AgentSession", session)
 
     def list_sessions(self, environment: Environment, *, everywhere: bool = False) -> list[Json]:
-        assert isinstance(environment, FakeEnvironment)
-        directory = environment.agent_dir / "sessions" if everywhere else self._directory(environment)
+        surroundings = cast("FakeEnvironment", environment)
+        directory = surroundings.agent_dir / "sessions" if everywhere else self._directory(surroundings)
         files = sorted(directory.rglob("*.jsonl"), key=lambda file: file.stat().st_mtime_ns, reverse=True)
         return [{"id": file.stem, "path": str(file), "name": f"Name of {file.stem}"} for file in files]
 

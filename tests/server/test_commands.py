@@ -3,53 +3,55 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from pi_ls.server.commands import COMMANDS
 from pi_ls.server.protocol import CommandName
-from tests.e2e.raw import RawClient
+from tests.e2e.raw import Json, RawClient
 from tests.server.conftest import Place
 
 
 async def test_the_commands_advertised_are_the_table(client: RawClient, place: Place):
-    capabilities = (await client.initialize(**place.params()))["capabilities"]
+    capabilities = (await client.initialize(place.params()))["capabilities"]
     assert capabilities["executeCommandProvider"] == {"commands": list(COMMANDS), "workDoneProgress": True}
     assert set(COMMANDS) == set(CommandName)
 
 
-@pytest.mark.parametrize("params", [{}, {"arguments": None}, {"arguments": []}, {"arguments": [{}]}])
-async def test_absent_null_and_empty_arguments_count_as_one_empty_object(
-    ready: RawClient, params: dict[str, object]
-):
+NO_ARGUMENTS: list[Json] = [{}, {"arguments": None}, {"arguments": []}, {"arguments": [{}]}]
+
+
+@pytest.mark.parametrize("params", NO_ARGUMENTS)
+async def test_absent_null_and_empty_arguments_count_as_one_empty_object(ready: RawClient, params: Json):
     answer = await ready.request("workspace/executeCommand", {"command": "pi.sessionState", **params})
     assert answer["result"]["sessionId"] == "one"
 
 
-@pytest.mark.parametrize(
-    ("command", "arguments", "path", "words"),
-    [
-        ("pi.compact", ["text"], "arguments", "an array with one object"),
-        ("pi.compact", [{}, {}], "arguments", "an array with one object"),
-        ("pi.compact", [None], "arguments", "an array with one object"),
-        ("pi.compact", {"a": 1}, "arguments", "an array with one object"),
-        ("pi.compact", [{"instructions": "x"}], "instructions", "customInstructions"),
-        (
-            "pi.compact",
-            [{"customInstructions": 3}],
-            "customInstructions",
-            "expected text or null, got a whole number",
-        ),
-        ("pi.setLabel", [{"entryId": "a"}], "label", "needs the argument “label”"),
-        ("pi.getTree", [{"limit": 0}], "limit", "a whole number >= 1"),
-        ("pi.getTree", [{"filter": "nice"}], "filter", "“filter” is wrong"),
-        ("pi.setThinkingLevel", [{"level": "huge"}], "level", "“level” is wrong"),
-        ("pi.openSession", [{}], "path", "either “path” or “id”"),
-        ("pi.openSession", [{"path": "a", "id": "b"}], "path", "either “path” or “id”"),
-        ("pi.openSession", [{"path": "x\0y"}], "path", "no path"),
-        ("pi.nothing", [{}], "command", "There is no command pi.nothing"),
-    ],
-)
+WRONG_ARGUMENTS: list[tuple[str, Any, str, str]] = [
+    ("pi.compact", ["text"], "arguments", "an array with one object"),
+    ("pi.compact", [{}, {}], "arguments", "an array with one object"),
+    ("pi.compact", [None], "arguments", "an array with one object"),
+    ("pi.compact", {"a": 1}, "arguments", "an array with one object"),
+    ("pi.compact", [{"instructions": "x"}], "instructions", "customInstructions"),
+    (
+        "pi.compact",
+        [{"customInstructions": 3}],
+        "customInstructions",
+        "expected text or null, got a whole number",
+    ),
+    ("pi.setLabel", [{"entryId": "a"}], "label", "needs the argument “label”"),
+    ("pi.getTree", [{"limit": 0}], "limit", "a whole number >= 1"),
+    ("pi.getTree", [{"filter": "nice"}], "filter", "“filter” is wrong"),
+    ("pi.setThinkingLevel", [{"level": "huge"}], "level", "“level” is wrong"),
+    ("pi.openSession", [{}], "path", "either “path” or “id”"),
+    ("pi.openSession", [{"path": "a", "id": "b"}], "path", "either “path” or “id”"),
+    ("pi.openSession", [{"path": "x\0y"}], "path", "no path"),
+    ("pi.nothing", [{}], "command", "There is no command pi.nothing"),
+]
+
+
+@pytest.mark.parametrize(("command", "arguments", "path", "words"), WRONG_ARGUMENTS)
 async def test_a_wrong_argument_is_named_in_a_sentence(
     ready: RawClient, command: str, arguments: object, path: str, words: str
 ):
@@ -60,7 +62,8 @@ async def test_a_wrong_argument_is_named_in_a_sentence(
 
 
 async def test_params_that_are_no_command_are_refused(ready: RawClient):
-    for params in (None, [], {"command": 3}):
+    wrong: list[Any] = [None, [], {"command": 3}]
+    for params in wrong:
         error = (await ready.request("workspace/executeCommand", params))["error"]
         assert (error["code"], error["data"]["kind"]) == (-32602, "InvalidParams")
 

@@ -12,7 +12,7 @@ async def test_a_request_before_initialize_is_refused(client: RawClient, place: 
     error = await client.error("pi.contextUsage")
     assert (error["code"], error["data"]) == (-32002, {"kind": "ServerNotInitialized"})
     client.notify("initialized", {})  # out of order, and nothing to answer to
-    assert await client.initialize(**place.params())
+    assert await client.initialize(place.params())
     assert client.methods() == []
 
 
@@ -24,12 +24,12 @@ async def test_initialize_a_second_time_is_refused(ready: RawClient, place: Plac
 async def test_initialize_of_a_wrong_shape_is_answered_and_may_be_sent_again(client: RawClient, place: Place):
     error = (await client.request("initialize", {"processId": "no", "capabilities": 3}))["error"]
     assert (error["code"], error["data"]["kind"]) == (-32602, "InvalidParams")
-    assert (await client.initialize(**place.params()))["serverInfo"]["name"] == "pi-ls"
+    assert (await client.initialize(place.params()))["serverInfo"]["name"] == "pi-ls"
 
 
 async def test_nothing_is_pushed_before_initialized_and_nothing_is_lost(client: RawClient, place: Place):
     place.add_session("one")
-    await client.initialize(initialized=False, **place.params(wrong=1))
+    await client.initialize(place.params(wrong=1), initialized=False)
     await client.result("pi.openSession", {"id": "one"})
     await client.result("pi.setSessionName", {"name": "n"})
     assert client.methods() == []

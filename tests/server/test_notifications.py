@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from typing import Any
 
@@ -75,7 +76,9 @@ def test_no_push_is_over_the_limit_whatever_is_in_it():
         {"lists": [[["x" * 200] * 20] * 20] * 20},
     ):
         [push] = pushed(CompactionEnd(reason="manual", aborted=False, will_retry=False, result=details))
-        assert len(json.dumps(push, ensure_ascii=False).encode("utf-8", "surrogatepass")) <= MAX_PUSH_BYTES + 500
+        assert (
+            len(json.dumps(push, ensure_ascii=False).encode("utf-8", "surrogatepass")) <= MAX_PUSH_BYTES + 500
+        )
         assert push["params"]["truncated"] is True
         assert push["params"]["reason"] == "manual"
 
@@ -102,7 +105,7 @@ async def test_usage_is_pushed_five_times_a_second_at_most_and_the_last_one_alwa
     await asyncio.wait_for(last.wait(), 2)
     assert sent[0][1]["tokens"] == 0, "the first one goes at once"
     assert 2 <= len(sent) <= 3
-    assert all(later[0] - earlier[0] >= 0.19 for earlier, later in zip(sent, sent[1:], strict=False))
+    assert all(later[0] - earlier[0] >= 0.19 for earlier, later in itertools.pairwise(sent))
 
 
 async def test_what_a_session_tells_while_it_is_opened_is_pushed_with_its_id(ready: RawClient):
@@ -140,11 +143,13 @@ async def test_a_client_that_stops_reading_holds_nobody_up_and_loses_nothing_tha
     client = idle_client
     client.start_reading()
     place.add_session("one")
-    await client.initialize(**place.params())
+    await client.initialize(place.params())
     await client.result("pi.sessionState")
     await client.stop_reading()
 
-    big = [client.begin_command("pi.getEntries", {"limit": 1_000}) for _ in range(3)]  # 3 MB: the pipe is full
+    big = [
+        client.begin_command("pi.getEntries", {"limit": 1_000}) for _ in range(3)
+    ]  # 3 MB: the pipe is full
     for _ in range(20):
         client.begin_command("pi.setSessionName", {"name": "flood 100"})
     compactions = [client.begin_command("pi.compact") for _ in range(3)]

@@ -23,7 +23,7 @@ async def ended(client: RawClient) -> list[dict[str, Any]]:
 
 async def open_one(client: RawClient, place: Place, **capabilities: Any) -> None:
     place.add_session("one")
-    await client.initialize(**place.params() | capabilities)
+    await client.initialize(place.params() | capabilities)
     await client.result("pi.sessionState")
 
 

@@ -19,26 +19,26 @@ async def opened(client: RawClient, session_id: str) -> None:
 async def test_the_newest_session_is_opened_in_the_background(client: RawClient, place: Place):
     place.add_session("old")
     place.add_session("new")
-    await client.initialize(**place.params())
+    await client.initialize(place.params())
     assert (await client.notification("pi/session_opened"))["sessionId"] == "new"
     assert (await client.notification("pi/session_opened"))["workspace"] == place.folder
 
 
 async def test_nothing_is_opened_where_the_client_does_not_want_it(client: RawClient, place: Place):
     place.add_session("one")
-    await client.initialize(**place.params(autoOpen="none"))
+    await client.initialize(place.params(autoOpen="none"))
     assert (await client.error("pi.sessionState"))["data"]["kind"] == "NoSession"
 
 
 async def test_a_command_waits_for_the_session_that_is_being_opened(client: RawClient, place: Place):
     place.add_session("slow")
-    await client.initialize(**place.params())
+    await client.initialize(place.params())
     assert (await client.result("pi.sessionState"))["sessionId"] == "slow"
 
 
 async def test_a_session_begun_meanwhile_stays_current(client: RawClient, place: Place):
     place.add_session("slow")
-    await client.initialize(**place.params())
+    await client.initialize(place.params())
     while place.journal() != ["opening slow"]:
         await asyncio.sleep(0.01)
     assert (await client.result("pi.newSession", {"name": "n"}))["sessionId"] == "new"
@@ -58,7 +58,7 @@ async def test_opening_what_is_open_makes_it_current(ready: RawClient, place: Pl
 
 async def test_a_session_opened_twice_at_once_is_one_session(client: RawClient, place: Place):
     place.add_session("slow")
-    await client.initialize(**place.params(autoOpen="none"))
+    await client.initialize(place.params(autoOpen="none"))
     requests = [client.begin_command("pi.openSession", {"id": "slow"}) for _ in range(3)]
     for request in requests:
         assert (await client.answer(request))["result"]["sessionId"] == "slow"
@@ -98,7 +98,7 @@ async def test_with_several_folders_the_folder_must_be_named(client: RawClient, 
     other = place.add_folder("other")
     place.add_session("one")
     place.add_session("two", folder="other")
-    await client.initialize(**place.params(place.folder, other))
+    await client.initialize(place.params(place.folder, other))
     error = await client.error("pi.sessionState")
     assert (error["code"], error["data"]) == (-32602, {"kind": "InvalidParams", "path": "workspace"})
     assert (await client.result("pi.sessionState", {"workspace": other}))["sessionId"] == "two"
@@ -126,14 +126,14 @@ async def test_without_a_folder_the_process_directory_serves_and_is_not_trusted(
 ):
     monkeypatch.chdir(place.root / "app")
     params = place.params(trusted=True) | {"workspaceFolders": None}
-    await client.initialize(**params)
+    await client.initialize(params)
     assert (await client.result("pi.reloadSettings"))["settings"]["trusted"] is False
 
 
 @pytest.mark.parametrize("key", ["rootUri", "rootPath"])
 async def test_older_ways_to_name_the_folder_are_understood(client: RawClient, place: Place, key: str):
-    params = place.params(trusted=True) | {"workspaceFolders": None}
-    await client.initialize(**params, **{key: place.folder if key == "rootUri" else str(place.root / "app")})
+    root = place.folder if key == "rootUri" else str(place.root / "app")
+    await client.initialize(place.params(trusted=True) | {"workspaceFolders": None, key: root})
     place.add_session("one")
     assert (await client.result("pi.openSession", {"id": "one"}))["sessionId"] == "one"
     assert (await client.result("pi.reloadSettings"))["settings"]["trusted"] is True
@@ -141,7 +141,7 @@ async def test_older_ways_to_name_the_folder_are_understood(client: RawClient, p
 
 async def test_a_bad_option_is_told_and_its_default_used(client: RawClient, place: Place):
     place.add_session("one")
-    await client.initialize(**place.params(autoOpen="yes", trusted=3, tokenEstimatr="chars"))
+    await client.initialize(place.params(autoOpen="yes", trusted=3, tokenEstimatr="chars"))
     assert (await client.result("pi.sessionState"))["sessionId"] == "one"
     keys = {push["key"] for push in client.named("pi/settings_problem")}
     assert keys == {"autoOpen", "trusted", "tokenEstimatr"}
@@ -149,8 +149,10 @@ async def test_a_bad_option_is_told_and_its_default_used(client: RawClient, plac
 
 
 async def test_options_of_a_wrong_kind_are_told(client: RawClient, place: Place):
-    await client.initialize(**place.params(autoOpen="none") | {"initializationOptions": ["x"]})
-    assert (await client.notification("pi/settings_problem"))["message"] == "initializationOptions must be an object"
+    await client.initialize(place.params(autoOpen="none") | {"initializationOptions": ["x"]})
+    assert (await client.notification("pi/settings_problem"))[
+        "message"
+    ] == "initializationOptions must be an object"
 
 
 async def test_settings_of_the_editor_reach_open_sessions(ready: RawClient):
@@ -163,7 +165,7 @@ async def test_settings_of_the_editor_reach_open_sessions(ready: RawClient):
 
 
 async def test_an_editor_that_only_says_that_something_changed_is_asked(client: RawClient, place: Place):
-    await client.initialize(**place.params() | {"capabilities": {"workspace": {"configuration": True}}})
+    await client.initialize(place.params() | {"capabilities": {"workspace": {"configuration": True}}})
     client.notify("workspace/didChangeConfiguration", {"settings": None})
     question = await client.wait_for(lambda m: m.get("method") == "workspace/configuration")
     assert question["params"] == {"items": [{"section": "pi"}]}
@@ -188,7 +190,5 @@ async def test_a_changed_settings_file_is_noticed_without_a_command(ready: RawCl
 
 
 async def test_models_are_listed_without_a_session(client: RawClient, place: Place):
-    await client.initialize(**place.params())
+    await client.initialize(place.params())
     assert (await client.result("pi.listModels", {"query": "q"}))["models"][0]["id"] == "q"
-
-
