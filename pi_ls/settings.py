@@ -52,7 +52,6 @@ ModelRef = tuple[str, str]
 """Provider and model id."""
 
 ApprovalRule = Literal["ask", "allow", "deny"]
-_RULES: tuple[ApprovalRule, ...] = ("ask", "allow", "deny")
 APPROVAL: dict[str, ApprovalRule] = {"bash": "ask", "write": "ask", "edit": "ask"}
 """What has to be asked before it runs, unless the settings say otherwise."""
 
@@ -208,11 +207,7 @@ class Settings:
 
     def approval(self, tool: str) -> ApprovalRule:
         """Whether a tool may run; tools that are not named may, since they only look."""
-        rule = self._approval.get(tool)
-        if rule is not None:
-            return rule
-        named = self._at(("approval", tool))
-        return "ask" if named == "ask" else "deny" if named == "deny" else "allow"
+        return self._approval.get(tool, "allow")
 
     def branch_summary(self) -> BranchSummarySettings:
         """What a branch summary goes by; no model changes it. Raises InvalidSettings with file and key."""
@@ -277,10 +272,9 @@ class Settings:
         self.shell_path = self._text(("shellPath",))
         tools = self._texts(("defaultTools",), (), "a list of names")
         self.default_tools = tools if self._at(("defaultTools",)) is not None else None
-        self._approval = {
-            name: cast(ApprovalRule, self._choice(("approval", name), (default, *_RULES)))
-            for name, default in APPROVAL.items()
-        }
+        named = self._at(("approval",))
+        names = {**APPROVAL, **dict.fromkeys(named if is_object(named) else (), "allow")}
+        self._approval = {name: self._rule(name) for name in names}
         estimator = self._choice(("tokenEstimator",), get_args(TokenEstimator))
         self.token_estimator = cast(TokenEstimator, estimator)
         for keys in (_RESERVE, _KEEP_RECENT, _BRANCH_RESERVE):
@@ -421,6 +415,10 @@ class Settings:
         if value is not None:
             self._report(keys, " or ".join(json.dumps(one) for one in choices), f'"{choices[0]}" is used')
         return choices[0]
+
+    def _rule(self, tool: str) -> ApprovalRule:
+        rules = (APPROVAL.get(tool, "allow"), *get_args(ApprovalRule))
+        return cast(ApprovalRule, self._choice(("approval", tool), rules))
 
     def _tokens(self, keys: Sequence[str], default: int) -> int:
         """A token value where it is used: absent falls back, null does not."""

@@ -15,7 +15,7 @@ import signal
 from collections.abc import Callable, Sequence
 from io import RawIOBase
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lsprotocol import types
 from pygls.lsp.server import LanguageServer
@@ -41,6 +41,9 @@ from pi_ls.server.reader import Reader
 from pi_ls.server.rpc import CommandCall, Phase, Protocol
 from pi_ls.server.workspaces import Folder, Workspaces
 from pi_ls.server.writer import Message, Writer
+
+if TYPE_CHECKING:
+    from pi_ls.session import Environment
 
 logger = logging.getLogger(__name__)
 

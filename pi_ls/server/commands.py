@@ -250,7 +250,7 @@ async def abort(caller: Caller, arguments: Arguments) -> Json:
     return {"aborted": await (await caller.session(arguments)).session.abort()}
 
 
-# --- the agent -----------------------------------------------------------------------------------------------------
+# --- the agent ----------------------------------------------------------------------------------------
 
 
 async def prompt(caller: Caller, arguments: wire.Prompt) -> Json:

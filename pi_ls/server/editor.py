@@ -58,7 +58,8 @@ class Documents:
             raise ToolFailed(f"{path} is not open in the editor any more; try again.")
         if not self._can_apply():
             raise ToolFailed(
-                f"{path} is open in an editor that cannot be asked to change it. Save and close it there first."
+                f"{path} is open in an editor that cannot be asked to change it. "
+                "Save it and close it there first."
             )
         wanted = _edited(document.source, edits)
         answer = await self._server.workspace_apply_edit_async(self._params(document, edits))
@@ -109,9 +110,9 @@ class Documents:
 class _Places:
     """Code points of a text as positions in the unit a client counts in."""
 
-    def __init__(self, text: str, encoding: types.PositionEncodingKind | str) -> None:
+    def __init__(self, text: str, encoding: types.PositionEncodingKind | str | None) -> None:
         self._text = text
-        self._encoding = str(getattr(encoding, "value", encoding))
+        self._encoding = encoding.value if isinstance(encoding, types.PositionEncodingKind) else encoding
         self._starts = [0, *(match.end() for match in _LINE_END.finditer(text))]
 
     def of(self, offset: int) -> types.Position:
@@ -141,8 +142,8 @@ def _real_path(uri: str) -> str | None:
 class Person:
     """Puts questions to the person in front of the editor.
 
-    `by_notification`: the client shows `pi/approval_request` itself and answers by command; else a message with
-    choices is shown, where the client announced that it can.
+    `by_notification`: the client shows `pi/approval_request` itself and answers by command; else a message
+    with choices is shown, where the client announced that it can.
     """
 
     def __init__(self, server: LanguageServer, *, by_notification: bool) -> None:
