@@ -169,7 +169,10 @@ async def test_a_search_can_be_cancelled(use: Use, folder: Path) -> None:
     assert time.monotonic() - started < 1
 
 
-async def test_modules_of_the_searched_folder_are_never_imported(use: Use, folder: Path) -> None:
+async def test_modules_of_the_searched_folder_are_never_imported(
+    use: Use, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(folder))
     put(folder, "json.py", "open('imported', 'w')\n")
     put(folder, "re.py", "open('imported', 'w')\n")
     assert await found(use, "*.py") == ["json.py", "re.py"]
