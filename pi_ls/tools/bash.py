@@ -106,6 +106,9 @@ async def execute(
             raise ToolFailed(f"{shell} could not be started in {context.folder}: {error.strerror}.") from None
     try:
         reason = await _wait(process, path, timeout_s, update)
+    except BaseException:
+        _remove(path)  # nobody will be told of it
+        raise
     finally:
         if process.returncode is None:
             await context.processes.end(process)

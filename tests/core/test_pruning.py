@@ -90,16 +90,15 @@ def test_only_the_present_context_counts() -> None:
     assert pruned_ids(plan(*lines)) == ["2"]
 
 
-def test_a_result_that_an_edit_replaced_counts_as_it_is_shown_and_stays() -> None:
-    lines = [
-        tool_result("1", None, 400_000),
-        tool_result("2", "1", 160_000),
-        edit("3", "2", "1", "short"),
-        tool_result("4", "3", 159_980),
-    ]
+def test_a_result_that_an_edit_replaced_counts_as_it_is_shown() -> None:
+    lines = [tool_result("1", None, 200_000), tool_result("2", "1", 160_000)]
+    assert pruned_ids(plan(*lines)) == ["1"]
+    assert pruned_ids(plan(*lines, edit("3", "2", "2", "short"))) == []
+
+
+def test_a_result_that_an_edit_replaced_stays() -> None:
+    lines = [tool_result("1", None, 8), edit("2", "1", "1", "x" * 400_000), tool_result("3", "2", 160_000)]
     assert pruned_ids(plan(*lines)) == []
-    protected = [*lines[:3], tool_result("4", "3", 159_900), tool_result("5", "4", 80)]
-    assert pruned_ids(plan(*protected)) == []
 
 
 def test_the_policy_keeps_reads_skills_and_the_newest_output() -> None:

@@ -37,6 +37,15 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of temporary files, of which none shall stay after the tests."""
+    made = tmp_path / "temporary"
+    made.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(made))
+    return made
+
+
 @pytest.fixture
 def buffers() -> Buffers:
     return Buffers()
