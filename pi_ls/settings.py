@@ -273,8 +273,8 @@ class Settings:
         tools = self._texts(("defaultTools",), (), "a list of names")
         self.default_tools = tools if self._at(("defaultTools",)) is not None else None
         named = self._at(("approval",))
-        names = {**APPROVAL, **dict.fromkeys(named if is_object(named) else (), "allow")}
-        self._approval = {name: self._rule(name) for name in names}
+        names = dict.fromkeys([*APPROVAL, *(named if is_object(named) else ())])
+        self._approval: dict[str, ApprovalRule] = {name: self._rule(name) for name in names}
         estimator = self._choice(("tokenEstimator",), get_args(TokenEstimator))
         self.token_estimator = cast(TokenEstimator, estimator)
         for keys in (_RESERVE, _KEEP_RECENT, _BRANCH_RESERVE):

@@ -26,6 +26,7 @@ from pi_ls.core.errors import PiError
 from pi_ls.core.events import Event, SessionProblem, SettingsProblem
 from pi_ls.core.jsonvalues import Json, is_object
 from pi_ls.server.backend import Backend, EnvironmentOptions
+from pi_ls.server.buffers import SavedTexts
 from pi_ls.server.commands import COMMANDS, run_command
 from pi_ls.server.lifecycle import watch_process
 from pi_ls.server.notifications import Notifier
@@ -66,6 +67,7 @@ class Server(LanguageServer):
         self.notifier = Notifier(self._send, self._tell_person)
         self.workspaces = Workspaces(load_backend, self.notifier, self._connect_editor)
         self.initialized = False
+        self.saved_texts = SavedTexts()
         self._writer: Writer | None = None
         self._ended: asyncio.Future[int] | None = None
         self._stop_watching: Callable[[], None] | None = None
@@ -156,7 +158,7 @@ class Server(LanguageServer):
         """Let the agent of a folder see the editor's documents and ask the person in front of it."""
         from pi_ls.server.editor import Documents, Person
 
-        environment.documents = Documents(self)
+        environment.documents = Documents(self, self.saved_texts)
         environment.ask = Person(self, by_notification=self.options.approvals == "notification").ask
 
     def ready(self) -> None:
@@ -255,6 +257,20 @@ def create_server(load_backend: Callable[[], Backend]) -> Server:
     @server.feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)
     async def did_change_workspace_folders(params: types.DidChangeWorkspaceFoldersParams) -> None:
         await server.change_folders(params.event)
+
+    @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
+    async def did_open(params: types.DidOpenTextDocumentParams) -> None:
+        await server.saved_texts.opened(params.text_document.uri, params.text_document.text)
+
+    @server.feature(types.TEXT_DOCUMENT_DID_SAVE)
+    def did_save(params: types.DidSaveTextDocumentParams) -> None:
+        uri = params.text_document.uri
+        if uri in server.workspace.text_documents:
+            server.saved_texts.saved(uri, server.workspace.text_documents[uri].source)
+
+    @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
+    def did_close(params: types.DidCloseTextDocumentParams) -> None:
+        server.saved_texts.closed(params.text_document.uri)
 
     return server
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pygls.lsp.server import LanguageServer
     from pygls.workspace import TextDocument
 
+    from pi_ls.server.buffers import SavedTexts
+
 FOLLOW_TIMEOUT_S: Final = 2.0
 """How long an editor may take to tell of the change it was asked to make."""
 
@@ -40,13 +42,20 @@ CHOICES: Final[dict[str, Decision]] = {
 class Documents:
     """The documents that are open in the editor (`tools.Workspace`)."""
 
-    def __init__(self, server: LanguageServer) -> None:
+    def __init__(self, server: LanguageServer, saved: SavedTexts) -> None:
         self._server = server
+        self._saved = saved
 
     def open_text(self, path: Path) -> str | None:
-        """The text of an open document, unsaved changes included; None where the file is not open."""
+        """The text of an open document, unsaved changes included; None where the file is not open.
+
+        A document without unsaved changes whose file has changed on disk does not count: the editor is about
+        to read it anew.
+        """
         document = self._open(path)
-        return document.source if document is not None else None
+        if document is None or self._saved.is_stale(document.uri, document.source):
+            return None
+        return document.source
 
     async def apply_edit(self, path: Path, edits: Sequence[TextEdit]) -> None:
         """Change an open document in the editor, where it can be undone; returns when the editor has told so.

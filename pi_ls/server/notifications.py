@@ -27,7 +27,22 @@ _REPLACED: Final = frozenset(
 )
 """Events that tell how something is: of those a client has not read yet, the newest is enough."""
 
-_KEPT: Final = frozenset({"compaction_start", "compaction_end", "session_opened", "session_closed"})
+_KEPT: Final = frozenset(
+    {
+        "agent_end",
+        "agent_settled",
+        "agent_start",
+        "approval_request",
+        "approval_resolved",
+        "compaction_end",
+        "compaction_start",
+        "message_end",
+        "session_closed",
+        "session_opened",
+        "tool_execution_end",
+        "tool_execution_start",
+    }
+)
 """Events that come in pairs or that a client cannot do without."""
 
 _SHRINKING: Final = ((MAX_TEXT_BYTES, 1_000_000), (4_096, 1_000), (1_024, 100), (128, 10))
