@@ -14,24 +14,26 @@ import socket
 import sys
 from collections.abc import Callable
 from io import RawIOBase
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NoReturn, cast
 
 if TYPE_CHECKING:
     from pi_ls.server.backend import Backend
 
 
-def serve(stdin: RawIOBase, stdout: RawIOBase, *, load_backend: Callable[[], Backend] | None = None) -> int:
-    """Serve one client over two unbuffered streams until it leaves; returns the process's exit code.
+def serve(
+    stdin: RawIOBase, stdout: RawIOBase, *, load_backend: Callable[[], Backend] | None = None
+) -> NoReturn:
+    """Serve one client over two unbuffered streams until it leaves, then end the process.
 
-    0 after `shutdown`, 1 where the client left without it, 128 + n after signal n. `load_backend` stands in
-    for the real layers below.
+    The exit code is 0 after `shutdown`, 1 where the client left without it, 128 + n after signal n.
+    `load_backend` stands in for the real layers below.
     """
     from pi_ls.server.app import create_server
-    from pi_ls.server.lifecycle import leave_by_force
+    from pi_ls.server.lifecycle import leave, leave_by_force
 
     if load_backend is None:
         from pi_ls.server.backend import load_backend
-    return asyncio.run(create_server(load_backend).run(stdin, stdout, on_leaving=leave_by_force))
+    leave(asyncio.run(create_server(load_backend).run(stdin, stdout, on_leaving=leave_by_force)))
 
 
 def serve_tcp(address: str, *, load_backend: Callable[[], Backend] | None = None) -> int:

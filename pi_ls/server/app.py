@@ -107,7 +107,8 @@ class Server(LanguageServer):
         self.end(0 if self.protocol.phase is Phase.SHUT_DOWN else 1)
 
     async def close(self) -> None:
-        """Stop what runs and close every session; may be called more than once."""
+        """Stop what runs and close every session, and begin nothing more; may be called more than once."""
+        self.protocol.phase = Phase.SHUT_DOWN
         if self._stop_watching is not None:
             self._stop_watching()
             self._stop_watching = None
@@ -156,7 +157,6 @@ class Server(LanguageServer):
         self.initialized = True
         self.notifier.open()
         for problem in self.option_problems:
-            self.log(problem.message, types.MessageType.Warning)
             event = SettingsProblem(file="initializationOptions", key=problem.key, message=problem.message)
             self.notifier.push(None, None, event)
         self.open_latest(self.workspaces.folders)
@@ -211,7 +211,7 @@ class Server(LanguageServer):
 
     def _tell_person(self, event: Event) -> None:
         """Show what a person must know; the rest of the problems goes to the log."""
-        if not isinstance(event, SessionProblem | SettingsProblem) or not self.initialized:
+        if not isinstance(event, SessionProblem | SettingsProblem):
             return
         if isinstance(event, SessionProblem) and event.kind in _MUST_ACT:
             message = types.ShowMessageParams(type=types.MessageType.Warning, message=event.message)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NoReturn
 
 logger = logging.getLogger(__name__)
 
@@ -95,10 +96,21 @@ def _alive(pid: int) -> bool:
 def leave_by_force(exit_code: int) -> None:
     """End the process in `LAST_RESORT_S` seconds without asking any thread: one may hang."""
 
-    def leave() -> None:
+    def give_up() -> None:
         logger.error("Something did not end in time; the server leaves without it")
         os._exit(exit_code)
 
-    timer = threading.Timer(LAST_RESORT_S, leave)
+    timer = threading.Timer(LAST_RESORT_S, give_up)
     timer.daemon = True
     timer.start()
+
+
+def leave(exit_code: int) -> NoReturn:
+    """End the process now that everything of ours is closed.
+
+    Without the interpreter's own end: daemon threads that are still inside a provider's library or a blocked
+    read can make that abort (a fatal error and exit code 134 instead of ours).
+    """
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.flush()
+    os._exit(exit_code)

@@ -43,7 +43,7 @@ class Notifier:
     def __init__(self, send: Callable[[Message], None], tell_person: Callable[[Event], None]) -> None:
         self._send = send
         self._tell_person = tell_person
-        self._held: list[Message] | None = []
+        self._held: list[tuple[str | None, str | None, Event]] | None = []
         self._wanted: Collection[str] | None = None
         self._told_settings: set[tuple[str | None, str, str, str]] = set()
 
@@ -54,28 +54,27 @@ class Notifier:
     def open(self) -> None:
         """The client is ready: push what was held, and everything from now on."""
         held, self._held = self._held or [], None
-        for message in held:
-            self._send(message)
+        for workspace, session_id, event in held:
+            self.push(workspace, session_id, event)
 
     def push(self, workspace: str | None, session_id: str | None, event: Event) -> None:
         """Push one event of a session, or of a workspace as such (no session id).
 
         A settings problem is told once for each workspace, however often its files are read.
         """
+        name = name_of(event)
+        if self._held is not None:
+            if len(self._held) < MAX_WAITING_PUSHES or name in _KEPT:
+                self._held.append((workspace, session_id, event))
+            return
         if isinstance(event, SettingsProblem):
             problem = (workspace, event.file, event.key, event.message)
             if problem in self._told_settings:
                 return
             self._told_settings.add(problem)
         self._tell_person(event)
-        name = name_of(event)
-        if self._wanted is not None and name not in self._wanted:
-            return
-        message = _message(name, workspace, session_id, params_of(event))
-        if self._held is None:
-            self._send(message)
-        elif len(self._held) < MAX_WAITING_PUSHES or message.keep:
-            self._held.append(message)
+        if self._wanted is None or name in self._wanted:
+            self._send(_message(name, workspace, session_id, params_of(event)))
 
 
 class Channel:

@@ -291,13 +291,13 @@ def parse_options(raw: Any) -> tuple[InitializationOptions, list[OptionProblem]]
     fields = {field.encode_name: field for field in msgspec.structs.fields(InitializationOptions)}
     for key, value in raw.items():
         if (field := fields.get(key)) is None:
-            problems.append(OptionProblem(key, f"initializationOptions.{key} is not known; it is ignored"))
+            problems.append(OptionProblem(key, f"“{key}” is not known and is ignored"))
         elif value is not None:
             try:
                 values[field.name] = msgspec.convert(value, field.type)
             except msgspec.ValidationError as error:
                 reason = _in_words(_PATH.sub("", str(error)))
-                sentence = f"initializationOptions.{key} is wrong, its default is used: {reason}"
+                sentence = f"“{key}” is wrong and its default is used: {reason}"
                 problems.append(OptionProblem(key, sentence))
     return InitializationOptions(**values), problems
 

@@ -90,6 +90,10 @@ class Workspaces:
             self._default = Folder(here.as_uri(), here, trusted=False)
         return [self._default]
 
+    def _all_folders(self, *more: Folder) -> list[Folder]:
+        """Every folder that may hold something, the process's own directory included."""
+        return [*self._folders, *([self._default] if self._default is not None else []), *more]
+
     def folder(self, uri: str | None) -> Folder:
         """The folder a command means. Raises InvalidParams (`workspace`)."""
         folders = self.folders
@@ -109,6 +113,8 @@ class Workspaces:
         path = _path(uri)
         if path is None:
             logger.warning("The workspace folder %s is no folder on this machine; it is left out", uri)
+            return None
+        if any(folder.uri == uri for folder in self._folders):
             return None
         folder = Folder(uri, path, trusted=self._options.trusted)
         self._folders.append(folder)
@@ -237,7 +243,8 @@ class Workspaces:
             real = os.path.realpath(path)  # noqa: ASYNC240  # a few stat calls
             for opened in self._sessions:
                 if opened.path == real:
-                    self._make_current(folder, opened)
+                    if make_current or folder.current is None:
+                        folder.current = opened
                     opened.channel.emit(SessionOpened(state=opened.session.state()))
                     return opened
             backend, environment = await self.backend(), await self.environment(folder)
@@ -245,7 +252,7 @@ class Workspaces:
             session = await backend.open(path, environment, channel.emit)
             opened = self._register(Opened(session, folder, environment, channel))
         if make_current or folder.current is None:
-            self._make_current(folder, opened)
+            folder.current = opened
         return opened
 
     async def create(
@@ -256,7 +263,7 @@ class Workspaces:
         channel = Channel(self._notifier, folder.uri)
         session = await backend.create(environment, channel.emit, parent_session=parent_session, name=name)
         opened = self._register(Opened(session, folder, environment, channel))
-        self._make_current(folder, opened)
+        folder.current = opened
         return opened
 
     def open_latest(self, folder: Folder, open_: Callable[[Path], Awaitable[None]]) -> None:
@@ -276,16 +283,13 @@ class Workspaces:
         opened.channel.bind(opened.session.id)
         return opened
 
-    def _make_current(self, folder: Folder, opened: Opened) -> None:
-        folder.current = opened
-
     # -- closing ---------------------------------------------------------------------------------------
 
     async def close_session(self, opened: Opened) -> None:
         """Close a session; where it was current, no session is."""
         if opened in self._sessions:
             self._sessions.remove(opened)
-        for folder in [*self.folders, opened.folder]:
+        for folder in self._all_folders(opened.folder):
             if folder.current is opened:
                 folder.current = None
         await opened.session.close()
@@ -297,7 +301,7 @@ class Workspaces:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        await self._stop_opening(self.folders)
+        await self._stop_opening(self._all_folders())
         await self._close_all(list(self._sessions))
 
     async def _stop_opening(self, folders: Iterable[Folder]) -> None:

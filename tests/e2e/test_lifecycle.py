@@ -146,7 +146,7 @@ async def test_it_goes_in_the_middle_of_a_compaction_and_closes_the_connection(
     server = await start()
     await server.initialize(home.params())
     server.begin_command("pi.compact")
-    async with asyncio.timeout(30):  # the provider library is loaded first
+    async with asyncio.timeout(60):  # the provider library is loaded first
         while not provider.requests:
             await asyncio.sleep(0.05)
     began = time.monotonic()

@@ -86,7 +86,7 @@ async def test_a_compaction_that_waits_for_its_model_is_cancelled_at_once(
         msg_id="the-compaction",
     )
     compaction = asyncio.ensure_future(request)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not provider.requests:
             await asyncio.sleep(0.05)
     assert (await lsp.run("pi.sessionState")).isCompacting is True
