@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,9 @@ from pi_ls.render import meter, tree_lines
 from pi_ls.session.reading import totals_told
 from pi_ls.store import LoadedSession, load_session
 from pi_ls.terminal import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Terminal, count, fit, plain
+
+PAGE = 500
+"""How many nodes of a tree are counted before they are shown."""
 
 
 def check(paths: Sequence[Path], terminal: Terminal, *, as_json: bool) -> int:
@@ -103,15 +106,27 @@ def _counted(things: Sequence[Any], name: str) -> str:
 def tree(path: Path, terminal: Terminal, filter: Filter, *, as_json: bool) -> int:
     """The session's tree, as `pi.getTree` tells it, whole."""
     with _session(path) as session:
-        page = outline(session.tree, _counter(), filter=filter, limit=max(1, len(session.tree)))
-    told: Json = msgspec.to_builtins(page)
-    if as_json:
-        _write_json(terminal, told)
-        return 0
-    _title(session, terminal)
-    for line in tree_lines(told["nodes"], terminal):
-        terminal.line(line)
+        nodes = _nodes(session.tree, filter)
+        if as_json:
+            told = {"nodes": list(nodes), "leafId": session.tree.leaf_id, "hasMore": False}
+            _write_json(terminal, told)
+            return 0
+        _title(session, terminal)
+        for line in tree_lines(nodes, terminal):
+            terminal.line(line)
     return 0
+
+
+def _nodes(session_tree: SessionTree, filter: Filter) -> Iterator[Json]:
+    """All nodes, a page at a time: the first ones need not wait for the last."""
+    counter = _counter()
+    cursor: str | None = None
+    while True:
+        page = outline(session_tree, counter, filter=filter, limit=PAGE, cursor=cursor)
+        yield from msgspec.to_builtins(page.nodes)
+        if not isinstance(page.cursor, str):
+            return
+        cursor = page.cursor
 
 
 def usage(path: Path, terminal: Terminal, *, as_json: bool) -> int:

@@ -5,7 +5,7 @@ The same values go to editors; this is how the command line and the demo show th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from pi_ls.core.jsonvalues import Json
 from pi_ls.terminal import (
@@ -27,6 +27,9 @@ from pi_ls.terminal import (
 )
 
 METER_CELLS = 32
+MOST_RAIL = 32
+"""How far a tree is indented, at most: forks within forks within forks must leave room for what was said."""
+
 WARNING_PERCENT, ERROR_PERCENT = 70, 90
 """From where on a meter is yellow and red, as in pi's own footer."""
 
@@ -57,24 +60,29 @@ def meter(usage: Json, terminal: Terminal) -> str:
     return f"{bar} {pad(figures, 6, right=True)}  {detail}  {terminal.style(source, DIM)}"
 
 
-def tree_lines(nodes: Sequence[Json], terminal: Terminal, *, indent: int = 0) -> Iterator[str]:
+def tree_lines(nodes: Iterable[Json], terminal: Terminal, *, indent: int = 0) -> Iterator[str]:
     """The nodes of `pi.getTree`, one line each: id, tokens, place in the tree, who spoke, and how it begins.
 
-    A line of talk stays flat; only where it really forks do its branches get a rail of their own.
+    A line of talk stays flat; only where it really forks do its branches get a rail of their own. Each line
+    comes as soon as its node does, so that the beginning of a long tree is there at once.
     """
-    children: dict[str | None, list[str]] = {}
-    for node in nodes:
-        children.setdefault(node["parentId"], []).append(node["id"])
     rails: dict[str | None, str] = {None: ""}
+    missing: dict[str | None, int] = {}
+    forks: set[str] = set()
     for node in nodes:
-        parent = node["parentId"]
-        siblings = children[parent]
+        node_id, parent, children = node["id"], node["parentId"], node["childCount"]
+        missing[node_id] = children
+        if children > 1:
+            forks.add(node_id)
         above = rails.get(parent, "")
-        if len(siblings) > 1 and parent is not None:
-            last = node["id"] == siblings[-1]
-            rail, rails[node["id"]] = above + ("└─" if last else "├─"), above + ("  " if last else "│ ")
+        if parent in forks:
+            missing[parent] -= 1
+            last = missing[parent] == 0
+            rail, rails[node_id] = above + ("└─" if last else "├─"), above + ("  " if last else "│ ")
         else:
-            rail = rails[node["id"]] = above
+            rail = rails[node_id] = above
+        if len(rail) > MOST_RAIL:
+            rail = "…" + rail[1 - MOST_RAIL :]
         yield " " * indent + _tree_line(node, rail, terminal, terminal.width - indent)
 
 

@@ -91,8 +91,9 @@ def test_a_meter_without_a_window_says_why() -> None:
     assert "unknown" in meter({}, Terminal(io.StringIO(), {}))
 
 
-def node(id: str, parent: str | None, *, on_path: bool = True, leaf: bool = False) -> Json:
+def node(id: str, parent: str | None, *, children: int = 1, on_path: bool = True, leaf: bool = False) -> Json:
     return {
+        "childCount": children,
         "id": id,
         "parentId": parent,
         "type": "message",
@@ -104,13 +105,6 @@ def node(id: str, parent: str | None, *, on_path: bool = True, leaf: bool = Fals
     }
 
 
-def rails(*nodes: Json) -> list[str]:
-    return [
-        line.split("  ", 2)[2].strip().split(" user")[0]
-        for line in tree_lines(nodes, Terminal(io.StringIO(), {}))
-    ]
-
-
 def test_a_talk_without_forks_is_drawn_flat() -> None:
     drawn = [line[10:22] for line in tree_lines([node("a", None), node("b", "a"), node("c", "b")], SCREEN)]
     assert len(set(drawn)) == 1
@@ -118,14 +112,21 @@ def test_a_talk_without_forks_is_drawn_flat() -> None:
 
 def test_each_branch_of_a_fork_has_its_rail() -> None:
     nodes = [
-        node("a", None),
+        node("a", None, children=2),
         node("b", "a", on_path=False),
-        node("c", "b", on_path=False),
+        node("c", "b", children=0, on_path=False),
         node("d", "a"),
         node("e", "d", leaf=True),
     ]
     drawn = [line[len("a  ") :].split("user")[0].split()[1:] for line in tree_lines(nodes, SCREEN)]
     assert drawn == [["●"], ["├─○"], ["│", "○"], ["└─●"], ["◆"]]
+
+
+def test_forks_within_forks_leave_room_for_what_was_said() -> None:
+    deep = [node(str(n), str(n - 1) if n else None, children=2) for n in range(100)]
+    lines = list(tree_lines(deep, SCREEN))
+    assert max(cells(line) for line in lines) <= 100
+    assert all(f"text of {n}" in line for n, line in enumerate(lines))
 
 
 def test_a_line_of_the_tree_fits_the_terminal() -> None:
