@@ -28,8 +28,8 @@ from pi_ls.llm import (
     text_counter,
     usage_from_litellm,
 )
-from pi_ls.llm.failures import redacted, retry_after
 from pi_ls.llm.asking import limit_name, routing
+from pi_ls.llm.failures import redacted, retry_after
 from pi_ls.models import ModelCost, ModelInfo
 from tests.conformance_data import table
 from tests.models import KEY, anthropic_model, openai_model
