@@ -48,7 +48,9 @@ class Agent:
         self._steering = Queue()
         self._follow_ups = Queue()
         self._held = 0
-        self._starting: asyncio.Task[None] | None = None
+        self._starting = False
+        """Whether a run was begun that is not yet the session's operation."""
+        self._task: asyncio.Task[None] | None = None
         self._bash: asyncio.Task[Json] | None = None
         self.pause = Pause()
         self.approvals = Approvals(session)
@@ -123,21 +125,23 @@ class Agent:
     # -- runs ------------------------------------------------------------------------------------------
 
     def _is_free(self) -> bool:
-        return self._session.operation is None and self._starting is None and not self._held
+        return self._session.operation is None and not self._starting and not self._held
 
     def _start(self, messages: Sequence[UserMessage]) -> None:
         async def work() -> None:
             await self._session.operate("run", lambda operation: self._run(operation, messages))
 
-        self._starting = asyncio.create_task(work(), name=f"run {self._session.id}")
-        self._starting.add_done_callback(self._has_started)
+        self._starting = True
+        self._task = asyncio.create_task(work(), name=f"run {self._session.id}")
+        self._task.add_done_callback(self._has_ended)
 
-    def _has_started(self, task: asyncio.Task[None]) -> None:
-        self._starting = None
+    def _has_ended(self, task: asyncio.Task[None]) -> None:
+        self._starting = False
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("A run failed because of a fault in the program", exc_info=error)
 
     async def _run(self, operation: Operation, messages: Sequence[UserMessage]) -> None:
+        self._starting = False
         await Run(self._session, self, operation, messages).play()
 
     def deliver(self, *, after_abort: bool = False) -> None:
