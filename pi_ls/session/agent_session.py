@@ -122,6 +122,8 @@ class AgentSession:
         self._operation: Operation | None = None
         self._path_model: tuple[str, str] | None = None
         self._model_is_known = False
+        self._path_is_new = True
+        self._path_has_new_model = False
         self._writing = asyncio.Lock()
         self._counting = asyncio.Lock()
         self._usage_task: asyncio.Task[None] | None = None
@@ -296,9 +298,9 @@ class AgentSession:
             line=msgspec.UNSET if line is None else line,
             entry_id=msgspec.UNSET if entry_id is None else entry_id,
         )
-        known = {"kind": kind, "message": message}
+        known: Json = {"kind": kind, "message": message}
         if line is not None:
-            known["line"] = line  # type: ignore[assignment]
+            known["line"] = line
         if entry_id is not None:
             known["entryId"] = entry_id
         if known not in self.problems:
@@ -338,6 +340,10 @@ class AgentSession:
             self._emit(SessionReloaded(reason="migrated"))
 
     def _take_in(self, entry: Entry, *, foreign: bool, move_leaf: bool) -> None:
+        if entry.type == "thinking_level_change" or entry.parent_id != self.tree.leaf_id:
+            self._path_is_new = True
+        elif entry.type == "model_change" or entry.role == "assistant":
+            self._path_has_new_model = True
         self._note_tree(self.tree.append(entry, move_leaf=move_leaf))
         self._moved = False
         if entry.is_leaf_marker:
@@ -380,6 +386,7 @@ class AgentSession:
         if leaf_id is not None and leaf_id in self.tree:
             self.tree.move(leaf_id)
         self.name = reading.name_of_session(self.tree.entries)
+        self._path_is_new = True
         await self._reset_counter()
         self._note("foreignWriter", "Another program wrote this session's file anew")
         self._emit(SessionReloaded(reason="rewritten"))
@@ -426,7 +433,7 @@ class AgentSession:
     async def move(self, leaf_id: str | None) -> None:
         """Make another entry the leaf by a plain move; it is written down a little later."""
         self.tree.move(leaf_id)
-        self._moved = True
+        self._moved = self._path_is_new = True
         await self._follow_path()
         if self._marker is not None:
             self._marker.cancel()
@@ -459,8 +466,13 @@ class AgentSession:
             self._emit(ModelChanged(provider=ref[0], model_id=ref[1]))
 
     async def _look_up_path(self) -> None:
+        """What the path sets. An append looks no further back than it must, however long the path is."""
+        if not (self._path_is_new or self._path_has_new_model):
+            return
         path = self.tree.path()
-        self.thinking_level = thinking_level_of(path)
+        if self._path_is_new:
+            self.thinking_level = thinking_level_of(path)
+        self._path_is_new = self._path_has_new_model = False
         named = model_of(path)
         if named != self._path_model or not self._model_is_known:
             self._path_model, self._model_is_known = named, True
@@ -634,7 +646,7 @@ class AgentSession:
 
     async def settings_changed(self) -> None:
         """Look again at everything the settings decide."""
-        self._model_is_known = False
+        self._model_is_known, self._path_is_new = False, True
         self.agent.resume()
         await self._reset_counter()
         await self._follow_path()
