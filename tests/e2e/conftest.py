@@ -20,7 +20,7 @@ from pytest_lsp import LanguageClient, make_test_lsp_client
 
 from pi_ls.server.protocol import NOTIFICATIONS
 from tests import sessions
-from tests.e2e.office import MODELS, Desk, Office
+from tests.e2e.office import MODELS, NAMESAKES, Desk, Office
 from tests.e2e.raw import Json, RawClient
 from tests.provider import Provider, ProviderProcess
 
@@ -216,6 +216,7 @@ async def office(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Offi
     home = Home(root)
     async with Provider() as provider, starting(home) as start_one:
         home.use(provider, **MODELS)
+        home.tell_models(NAMESAKES)
         server = await start_one()
         options = {"tokenEstimator": "chars", "trusted": True, "autoOpen": "none"}
         capabilities = {"window": {"workDoneProgress": True}, "workspace": {"workspaceFolders": True}}

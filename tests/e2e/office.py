@@ -41,6 +41,17 @@ MODELS: Json = {
 }
 """The models of `fake` beside `m200`: what an office's sessions can be held with."""
 
+NAMESAKES: Json = {
+    "fakeA": {"models": [{"id": "foo-6", "contextWindow": 200_000}]},
+    "fakeB": {
+        "models": [
+            {"id": "foo-6", "contextWindow": 1_000_000},
+            {"id": "foo-6[1m]", "contextWindow": 1_000_000},
+        ]
+    },
+}
+"""Two providers with a model of the same name; nobody asks them anything."""
+
 
 def text_of(message: Json) -> str:
     """The text of a message, or its summary."""
