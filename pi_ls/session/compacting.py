@@ -16,14 +16,14 @@ import msgspec
 from pi_ls.core.compaction import CompactionPreparation, CompactionResult, Refusal, prepare_compaction
 from pi_ls.core.context import build_session_context
 from pi_ls.core.entries import Entry
-from pi_ls.core.errors import AlreadyCompacted, NoModel, NothingToCompact, PiError
+from pi_ls.core.errors import AlreadyCompacted, NothingToCompact, PiError
 from pi_ls.core.events import CompactionEnd, CompactionReason, CompactionStart, SessionCompactFailed
 from pi_ls.core.extractive import extractive_summary
 from pi_ls.core.jsonvalues import Json
 from pi_ls.core.options import CompactionSettings
 from pi_ls.core.transcript import file_lists
 from pi_ls.remote import RemoteEndpoint
-from pi_ls.session.candidates import on_retry, summarizers
+from pi_ls.session.terms import Terms, on_retry, summarizers
 from pi_ls.summarize import compact as make_summary
 from pi_ls.summarize import summary_prompts
 
@@ -103,21 +103,18 @@ async def compact(
     nothing was written then.
     """
     with announced(session, reason) as outcome:
-        settings = session.compaction_settings()
-        if session.model is None and not settings.models:
-            raise NoModel("No model selected")
-        preparation = await _prepare(session, tuple(session.tree.path()), settings)
-        result = await _summarise(session, preparation, instructions, progress)
+        terms = Terms.of(session)
+        terms.require_a_model()
+        preparation = await _prepare(tuple(session.tree.path()), terms)
+        result = await _summarise(session, terms, preparation, instructions, progress)
         operation.committed = True
         entry = await session.append(_body(result), required=True)
         outcome.result = await _told(session, entry, result)
     return outcome.result
 
 
-async def _prepare(
-    session: AgentSession, path: Sequence[Entry], settings: CompactionSettings
-) -> CompactionPreparation:
-    preparation = await asyncio.to_thread(prepare_compaction, path, settings, session.counter)
+async def _prepare(path: Sequence[Entry], terms: Terms) -> CompactionPreparation:
+    preparation = await asyncio.to_thread(prepare_compaction, path, terms.settings, terms.counter)
     if isinstance(preparation, Refusal):
         raise AlreadyCompacted if preparation.kind == "AlreadyCompacted" else NothingToCompact
     return preparation
@@ -125,23 +122,24 @@ async def _prepare(
 
 async def _summarise(
     session: AgentSession,
+    terms: Terms,
     preparation: CompactionPreparation,
     instructions: str | None,
     progress: Progress | None,
 ) -> CompactionResult:
-    settings = preparation.settings
+    endpoint = terms.settings.remote_endpoint
     if progress is not None:
         progress.report("Summarising the conversation")
     return await make_summary(
         preparation,
-        await asyncio.to_thread(summarizers, session, settings.models),
+        await asyncio.to_thread(summarizers, session, terms),
         session.environment.prompts,
         instructions=instructions,
-        thinking_level=session.thinking_level,
-        retry=session.environment.settings.retry(),
+        thinking_level=terms.thinking_level,
+        retry=terms.retry,
         on_retry=on_retry(session, progress),
-        remote=RemoteEndpoint(settings.remote_endpoint) if settings.remote_endpoint else None,
-        count_text=session.count_text,
+        remote=RemoteEndpoint(endpoint) if endpoint else None,
+        count_text=terms.count_text,
     )
 
 

@@ -574,3 +574,16 @@ async def test_it_goes_on_with_the_model_and_the_settings_it_began_with(desk: De
     assert (await desk.run("pi.sessionState"))["model"]["id"] == "big"
     preview = await desk.run("pi.previewCompaction")
     assert preview["settings"]["keepRecentTokens"] == 100_000, "what was changed holds from now on"
+
+
+async def test_what_is_changed_in_the_same_breath_is_not_part_of_it(desk: Desk):
+    lines = sessions.two_long_turns(120_000)
+    last = [sessions.model_change("k1", "a2", "fake", "thinker"), sessions.thinking_level("t1", "k1", "low")]
+    await desk.open([*lines, *last])
+    compaction = desk.begin("pi.compact")
+    model = desk.begin("pi.setModel", provider="fake", modelId="big")
+    level = desk.begin("pi.setThinkingLevel", level="high")
+    for request in (compaction, model, level):
+        assert "result" in await desk.answer(request)
+    [request] = desk.provider.requests
+    assert (request.body["model"], request.body["reasoning_effort"]) == ("thinker", "low")
