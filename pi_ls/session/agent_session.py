@@ -261,8 +261,7 @@ class AgentSession:
         this returns, or WriteFailed is raised and it is not kept; without, an entry that cannot be written
         stays in memory as unsaved. Raises SessionReadOnly and SessionLocked.
         """
-        if self.file.read_only:
-            raise SessionReadOnly(self.file.read_only)
+        self.require_writable()
         async with self._writing, self.file.lock():
             await self._take_in_foreign()
             parent_id = self.tree.leaf_id if under is msgspec.UNSET else under
@@ -274,6 +273,11 @@ class AgentSession:
         await self._follow_path()
         self.usage_changed()
         return entry
+
+    def require_writable(self) -> None:
+        """Raises SessionReadOnly: before work is done that could not be kept."""
+        if self.file.read_only:
+            raise SessionReadOnly(self.file.read_only)
 
     def _take_in(self, entry: Entry, *, foreign: bool, move_leaf: bool) -> None:
         self._note_tree(self.tree.append(entry, move_leaf=move_leaf))

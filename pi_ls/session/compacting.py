@@ -99,12 +99,13 @@ async def compact(
     """Summarise the older part of the path and append the compaction; the protocol's CompactionResult.
 
     Model, settings and path are those of this moment, whatever is changed while it runs. Raises NoModel,
-    InvalidSettings, AlreadyCompacted, NothingToCompact, whatever the summary may raise, and WriteFailed;
-    nothing was written then.
+    InvalidSettings, SessionReadOnly, AlreadyCompacted, NothingToCompact, whatever the summary may raise, and
+    WriteFailed; nothing was written then.
     """
     with announced(session, reason) as outcome:
         terms = Terms.of(session)
         terms.require_a_model()
+        session.require_writable()
         preparation = await _prepare(tuple(session.tree.path()), terms)
         result = await _summarise(session, terms, preparation, instructions, progress)
         operation.committed = True

@@ -78,6 +78,7 @@ async def _summary_of_what_is_left(
     if not preparation.messages:
         return None
     terms.require_a_model()
+    session.require_writable()
     if progress is not None:
         progress.report("Summarising the branch that is left")
     return await generate_branch_summary(

@@ -7,10 +7,7 @@ what is compared here.
 from __future__ import annotations
 
 import asyncio
-import json
 import re
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,40 +16,11 @@ import pytest
 from pi_ls.core.errors import Cancelled, EntryNotFound, PiError
 from pi_ls.core.events import CompactionEnd, CompactionStart, Event, SessionCompactFailed
 from pi_ls.core.jsonvalues import Json
-from pi_ls.session import AgentSession, Environment
+from pi_ls.session import AgentSession
 from tests import sessions
 from tests.conformance_data import table, table_lines
-from tests.models import KEY
 from tests.provider import Call, Provider, Reply, error
-
-
-class Place:
-    """A folder with an agent directory whose summaries are made by one provider, and what sessions told."""
-
-    def __init__(self, root: Path, provider: Provider) -> None:
-        self.provider = provider
-        self.folder = root / "app"
-        self.agent_dir = root / "agent"
-        self.folder.mkdir()
-        self.agent_dir.mkdir()
-        self.events: list[Event] = []
-        model = {"id": "m200", "contextWindow": 200_000, "maxTokens": 8_192}
-        entry = {"baseUrl": provider.openai, "apiKey": KEY, "api": "openai-completions", "models": [model]}
-        (self.agent_dir / "models.json").write_text(json.dumps({"providers": {"fake": entry}}))
-
-    def environment(self, **compaction: Any) -> Environment:
-        settings: Json = {"compaction": compaction, "retry": {"enabled": False}}
-        (self.agent_dir / "settings.json").write_text(json.dumps(settings))
-        return Environment(self.folder, agent_dir=self.agent_dir, token_estimator="chars", environ={})
-
-    async def open(self, path: Path, **compaction: Any) -> AgentSession:
-        return await AgentSession.open(path, self.environment(**compaction), self.events.append)
-
-
-@pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Place]:
-    async with Provider() as provider:
-        yield Place(tmp_path, provider)
+from tests.session.conftest import Place
 
 
 async def roles(session: AgentSession) -> str:
