@@ -318,8 +318,7 @@ class AgentSession:
         this returns, or WriteFailed is raised and it is not kept; without, an entry that cannot be written
         stays in memory as unsaved. Raises SessionReadOnly and SessionLocked.
         """
-        if self.file.read_only:
-            raise SessionReadOnly(self.file.read_only)
+        self.require_writable()
         async with self._writing, self.file.lock():
             await self._take_in_foreign()
             await self._migrate()
@@ -338,6 +337,11 @@ class AgentSession:
         if self.file.needs_migration and self.file.on_disk:
             await asyncio.to_thread(self.file.rewrite)
             self._emit(SessionReloaded(reason="migrated"))
+
+    def require_writable(self) -> None:
+        """Raises SessionReadOnly: before work is done that could not be kept."""
+        if self.file.read_only:
+            raise SessionReadOnly(self.file.read_only)
 
     def _take_in(self, entry: Entry, *, foreign: bool, move_leaf: bool) -> None:
         if entry.type == "thinking_level_change" or entry.parent_id != self.tree.leaf_id:
@@ -490,15 +494,16 @@ class AgentSession:
         operation = Operation(kind)
 
         async def run() -> T:
-            try:
-                return await work(operation)
-            finally:
-                self._operation = None
-                self.usage_changed()
-                self.agent.deliver(after_abort=kind == "run" and operation.stopped)
+            return await work(operation)
+
+        def over(_: asyncio.Task[T]) -> None:
+            self._operation = None
+            self.usage_changed()
+            self.agent.deliver(after_abort=kind == "run" and operation.stopped)
 
         self._operation = operation
         task = operation.task = asyncio.create_task(run(), name=f"{kind} {self.id}")
+        task.add_done_callback(over)  # no `finally` inside: a task cancelled before its first step has none
         while not task.done():
             try:
                 await asyncio.wait([task])

@@ -117,9 +117,9 @@ class RawClient:
 
     # -- lifecycle
 
-    async def initialize(self, params: Json, *, initialized: bool = True, **more: Any) -> Json:
+    async def initialize(self, params: Json | None = None, *, initialized: bool = True, **more: Any) -> Json:
         """initialize and initialized; returns the result of the first."""
-        wanted: Json = {"processId": None, "capabilities": {}, **params, **more}
+        wanted: Json = {"processId": None, "capabilities": {}, **(params or {}), **more}
         answer = await self.request("initialize", wanted)
         if initialized:
             self.notify("initialized", {})
