@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import os
 import sys
@@ -28,6 +29,8 @@ SERVER = (sys.executable, "-m", "pi_ls")
 FAKE_SERVER = (sys.executable, "-m", "tests.server.fake_main")
 """The same server over sessions that behave as they are told, for what real ones cannot be made to do."""
 
+PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 24, 1, 2
+
 OFFLINE: Json = {"compaction": {"models": ["offline/extractive"]}}
 """Settings with which a compaction needs no model."""
 
@@ -41,6 +44,12 @@ class Home:
         self.folder.mkdir()
         self.agent_dir.mkdir()
         self.env = {**os.environ, "PI_CODING_AGENT_DIR": str(self.agent_dir), "PYTHONPATH": str(ROOT)}
+
+    def add_folder(self, name: str) -> Path:
+        """Another workspace folder beside the first."""
+        folder = self.folder.with_name(name)
+        folder.mkdir()
+        return folder
 
     def sessions(self, folder: Path | None = None) -> Path:
         encoded = str(folder or self.folder).strip("/").replace("/", "-")
@@ -66,10 +75,16 @@ class Home:
         }
         (self.agent_dir / "models.json").write_text(json.dumps({"providers": {"fake": entry}}))
 
-    def params(self, **options: Any) -> Json:
-        """Params of `initialize`."""
+    def configure(self, settings: Json) -> Path:
+        """Write the user's settings file."""
+        file = self.agent_dir / "settings.json"
+        file.write_text(json.dumps(settings))
+        return file
+
+    def params(self, *folders: Path, **options: Any) -> Json:
+        """Params of `initialize`, for the folder of the home or for others."""
         return {
-            "workspaceFolders": [{"uri": self.folder.as_uri(), "name": "app"}],
+            "workspaceFolders": [{"uri": f.as_uri(), "name": f.name} for f in folders or (self.folder,)],
             "initializationOptions": {"tokenEstimator": "chars", **options},
         }
 
@@ -101,6 +116,7 @@ class RawServer(RawClient):
 
 
 Start = Callable[..., Awaitable[RawServer]]
+Serve = Callable[..., Awaitable[RawServer]]
 
 
 @pytest.fixture
@@ -118,10 +134,13 @@ def provider(home: Home) -> Iterator[ProviderProcess]:
 
 @pytest.fixture
 async def start(home: Home) -> AsyncIterator[Start]:
-    """Starts servers: `await start()`; those that are left at the end are killed."""
+    """Starts servers: `await start()`; those that are left at the end are killed.
+
+    `obeying`: permissions of files hold for the server even if the tests run as root.
+    """
     servers: list[RawServer] = []
 
-    async def start_one(*command: str, reading: bool = True) -> RawServer:
+    async def start_one(*command: str, reading: bool = True, obeying: bool = False) -> RawServer:
         process = await asyncio.create_subprocess_exec(
             *(command or SERVER),
             stdin=asyncio.subprocess.PIPE,
@@ -129,6 +148,7 @@ async def start(home: Home) -> AsyncIterator[Start]:
             stderr=asyncio.subprocess.PIPE,
             env=home.env,
             cwd=home.folder,
+            preexec_fn=obey_permissions if obeying else None,
         )
         server = RawServer(process)
         servers.append(server)
@@ -144,6 +164,32 @@ async def start(home: Home) -> AsyncIterator[Start]:
         server.process._transport.close()  # pyright: ignore  # what nobody read would keep its pipe open
         await server.code()
         await server.stderr
+
+
+@pytest.fixture
+def serve(start: Start, home: Home) -> Serve:
+    """Starts initialized servers of the home: `await serve(**initialization_options)`.
+
+    `capabilities` are the client's; `folders` others than the home's; `obeying`: permissions hold for it.
+    """
+
+    async def serve_one(
+        *folders: Path, capabilities: Json | None = None, obeying: bool = False, **options: Any
+    ) -> RawServer:
+        server = await start(obeying=obeying)
+        await server.initialize(home.params(*folders, **options), capabilities=capabilities or {})
+        return server
+
+    return serve_one
+
+
+def obey_permissions() -> None:
+    """Give up, for a process about to be started, what lets root pass over permissions."""
+    if os.geteuid() == 0:
+        libc = ctypes.CDLL(None, use_errno=True)
+        for capability in (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH):
+            if libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
+                raise OSError(ctypes.get_errno(), "the privilege to pass over permissions cannot be given up")
 
 
 class RecordingClient(LanguageClient):
