@@ -64,11 +64,11 @@ class Home:
         lines = sessions.two_long_turns(120_000, cwd=str(self.folder), session_id=session_id)
         return self.add(lines, f"{session_id}.jsonl")
 
-    def use(self, provider: ProviderProcess) -> None:
-        """Let the model of the sessions, `fake/m200`, be had from there."""
+    def use(self, provider: ProviderProcess | None = None) -> None:
+        """Let the model of the sessions, `fake/m200`, be had from there; without one, only be known."""
         model = {"id": "m200", "contextWindow": 200_000, "maxTokens": 8_192}
         entry = {
-            "baseUrl": provider.openai,
+            "baseUrl": provider.openai if provider is not None else "http://127.0.0.1:1/v1",
             "apiKey": "sk-test-1",
             "api": "openai-completions",
             "models": [model],
