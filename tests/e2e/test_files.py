@@ -24,7 +24,8 @@ TORN = b'{"type":"message","id":"u2","par'
 
 def conversation(*texts: str, **more: Any) -> list[Json]:
     """A header and messages `u1`, `a1`, `u2`, … that say these texts in turn."""
-    lines, parent = [header(**more)], None
+    lines: list[Json] = [header(**more)]
+    parent: str | None = None
     for index, text in enumerate(texts):
         entry_id = f"{'ua'[index % 2]}{index // 2 + 1}"
         lines.append(
@@ -477,7 +478,7 @@ async def test_a_fork_below_a_compaction_keeps_its_boundary(serve: Serve, home: 
 
 async def test_files_are_utf8_whatever_the_locale_of_the_server(serve: Serve, home: Home):
     text = "ü 你好 😀"
-    home.env |= {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
+    home.env |= {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii", "PYTHONCOERCECLOCALE": "0"}
     settings = {"compaction": {"models": ["offline/extractive"], "keepRecentTokens": 5_000}, "note": text}
     (home.agent_dir / "settings.json").write_bytes(
         b"\xef\xbb\xbf" + json.dumps(settings, ensure_ascii=False).encode()
