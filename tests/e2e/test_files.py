@@ -24,14 +24,13 @@ TORN = b'{"type":"message","id":"u2","par'
 
 def conversation(*texts: str, **more: Any) -> list[Json]:
     """A header and messages `u1`, `a1`, `u2`, … that say these texts in turn."""
-    lines: list[Json] = [header(**more)]
-    parent: str | None = None
-    for index, text in enumerate(texts):
-        entry_id = f"{'ua'[index % 2]}{index // 2 + 1}"
+    lines, ids = [header(**more)], [f"{'ua'[index % 2]}{index // 2 + 1}" for index in range(len(texts))]
+    for index, (entry_id, text) in enumerate(zip(ids, texts, strict=True)):
+        parent = ids[index - 1] if index else None
+        is_answer = index % 2 == 1
         lines.append(
-            assistant(entry_id, parent, text, total=10) if index % 2 else user(entry_id, parent, text)
+            assistant(entry_id, parent, text, total=10) if is_answer else user(entry_id, parent, text)
         )
-        parent = entry_id
     return lines
 
 

@@ -15,6 +15,20 @@ from tests.provider import ProviderProcess, Reply, error
 
 INVALID_PARAMS, CANCELLED, FAILED = -32602, -32800, -32803
 
+OF_THE_AGENT = {
+    CommandName.PROMPT,
+    CommandName.STEER,
+    CommandName.FOLLOW_UP,
+    CommandName.CLEAR_QUEUE,
+    CommandName.CONTINUE,
+    CommandName.BASH,
+    CommandName.ABORT_BASH,
+    CommandName.ANSWER_APPROVAL,
+    CommandName.PRUNE_TOOL_OUTPUTS,
+    CommandName.RESTORE_PRUNED,
+}
+"""What makes the agent run, or is about what it has done."""
+
 MODEL: Json = {
     "provider": "fake",
     "id": "m200",
@@ -256,7 +270,38 @@ async def test_each_command_answers_with_what_the_protocol_says(
     await check("pi.contextUsage", {}, {})
     assert not Path(new["sessionFile"]).exists(), "a session without a message is no file"
     await check("pi.closeSession", {}, {"closed": True})
-    assert set(answered) == set(CommandName)
+    assert set(answered) == set(CommandName) - OF_THE_AGENT
+
+
+async def test_each_command_of_the_agent_answers_with_what_the_protocol_says(
+    serve: Serve, home: Home, provider: ProviderProcess
+):
+    home.add([sessions.header(cwd=str(home.folder)), *sessions.two_long_turns(1_000)[3:]])
+    provider.queue(Reply(text="hello"), Reply(text="and again"), error(400, "out of order"))
+    server = await serve(trusted=True)
+    settled = 0
+    done = {"output": str, "exitCode": 0, "cancelled": False, "truncated": False}
+    answers: list[tuple[CommandName, Json, Any]] = [
+        (CommandName.CLEAR_QUEUE, {}, {"steering": [], "followUp": []}),
+        (CommandName.BASH, {"command": "echo hi", "excludeFromContext": True}, done),
+        (CommandName.ABORT_BASH, {}, {"aborted": False}),
+        (CommandName.ANSWER_APPROVAL, {"approvalId": "x", "decision": "no"}, {"answered": False}),
+        (CommandName.PRUNE_TOOL_OUTPUTS, {"dryRun": True}, {"prunedCount": 0, "tokensSaved": 0}),
+        (CommandName.RESTORE_PRUNED, {}, {"restoredCount": 0}),
+        (CommandName.PROMPT, {"text": "x", "streamingBehavior": "steer"}, {"disposition": "started"}),
+        (CommandName.STEER, {"text": "x"}, {"disposition": "started"}),
+        (CommandName.FOLLOW_UP, {"text": "x"}, {"disposition": "started"}),
+        (CommandName.CONTINUE, {}, {"disposition": "started"}),  # after an answer that failed
+    ]
+    for command, arguments, shape in answers:
+        result = await server.result(command, arguments, timeout=60)
+        assert (wrong := difference(result, shape, command)) is None, wrong
+        if "disposition" in result:
+            settled += 1
+            await server.wait_for(
+                lambda _, count=settled: len(server.named("pi/agent_settled")) == count, timeout=60
+            )
+    assert {command for command, *_ in answers} == OF_THE_AGENT
 
 
 REFUSED: list[tuple[str, Json, int, Json, str]] = [
@@ -324,6 +369,28 @@ REFUSED: list[tuple[str, Json, int, Json, str]] = [
     ("pi.setLabel", {"entryId": "x", "label": "y"}, FAILED, {"kind": "EntryNotFound", "entryId": "x"}, "x"),
     ("pi.setLabel", {"entryId": "u1"}, INVALID_PARAMS, {"path": "label"}, "needs"),
     ("pi.abort", {"sessionId": None, "now": 1}, INVALID_PARAMS, {"path": "now"}, "no argument"),
+    (
+        "pi.prompt",
+        {"text": "x", "streamingBehavior": "now"},
+        INVALID_PARAMS,
+        {"path": "streamingBehavior"},
+        "now",
+    ),
+    ("pi.steer", {}, INVALID_PARAMS, {"path": "text"}, "needs"),
+    ("pi.followUp", {"text": "x", "images": "y"}, INVALID_PARAMS, {"path": "images"}, "array"),
+    ("pi.clearQueue", {"kind": "steering"}, INVALID_PARAMS, {"path": "kind"}, "no argument"),
+    ("pi.continue", {"text": "x"}, INVALID_PARAMS, {"path": "text"}, "no argument"),
+    ("pi.bash", {"command": "touch there2"}, FAILED, {"kind": "Untrusted"}, "not trusted"),
+    ("pi.abortBash", {"command": "x"}, INVALID_PARAMS, {"path": "command"}, "no argument"),
+    (
+        "pi.answerApproval",
+        {"approvalId": "x", "decision": "yes"},
+        INVALID_PARAMS,
+        {"path": "decision"},
+        "yes",
+    ),
+    ("pi.pruneToolOutputs", {"dryRun": 1}, INVALID_PARAMS, {"path": "dryRun"}, "true or false"),
+    ("pi.restorePruned", {"entryIds": ["a1", 5]}, INVALID_PARAMS, {"path": "entryIds[1]"}, "text"),
     ("pi.listModels", {"query": 5}, INVALID_PARAMS, {"path": "query"}, "text"),
     ("pi.setModel", {"provider": "fake"}, INVALID_PARAMS, {"path": "modelId"}, "needs"),
     ("pi.setThinkingLevel", {"level": "most"}, INVALID_PARAMS, {"path": "level"}, "most"),
