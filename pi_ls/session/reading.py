@@ -6,6 +6,7 @@ called in a thread.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -231,9 +232,9 @@ def export(session: AgentSession, kind: Literal["markdown", "jsonl"], path: str 
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("xb") as file:
             file.write(content)
-    except FileExistsError:
-        raise InvalidParams(f"{target} exists already; name another file", path="path") from None
     except OSError as error:
+        if isinstance(error, FileExistsError) and os.path.lexists(target):  # not a file in the way to it
+            raise InvalidParams(f"{target} exists already; name another file", path="path") from None
         raise WriteFailed(f"The session could not be exported to {target}: {error.strerror}") from error
     return target
 
