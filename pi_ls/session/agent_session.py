@@ -478,15 +478,16 @@ class AgentSession:
         operation = Operation(kind)
 
         async def run() -> T:
-            try:
-                return await work(operation)
-            finally:
-                self._operation = None
-                self.usage_changed()
-                self.agent.deliver(after_abort=kind == "run" and operation.stopped)
+            return await work(operation)
+
+        def over(_: asyncio.Task[T]) -> None:
+            self._operation = None
+            self.usage_changed()
+            self.agent.deliver(after_abort=kind == "run" and operation.stopped)
 
         self._operation = operation
         task = operation.task = asyncio.create_task(run(), name=f"{kind} {self.id}")
+        task.add_done_callback(over)  # no `finally` inside: a task cancelled before its first step has none
         while not task.done():
             try:
                 await asyncio.wait([task])

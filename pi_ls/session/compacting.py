@@ -24,8 +24,8 @@ from pi_ls.core.options import CompactionSettings
 from pi_ls.core.transcript import file_lists
 from pi_ls.core.triggers import Due
 from pi_ls.remote import RemoteEndpoint
-from pi_ls.session.candidates import on_retry, summarizers
 from pi_ls.session.tasks import to_its_end
+from pi_ls.session.terms import Terms, on_retry, summarizers
 from pi_ls.summarize import compact as make_summary
 from pi_ls.summarize import summary_prompts
 
@@ -101,8 +101,10 @@ async def compact(
     nothing was written then.
     """
     with announced(session, "manual") as outcome:
-        preparation = await _prepare(session)
-        outcome.result = await _carry_out(session, operation, preparation, instructions, progress)
+        terms = Terms.of(session)
+        terms.require_a_model()
+        preparation = await _prepare(session, terms)
+        outcome.result = await _carry_out(session, operation, terms, preparation, instructions, progress)
     session.agent.resume()
     return outcome.result
 
@@ -114,14 +116,16 @@ async def compact_automatically(session: AgentSession, operation: Operation, due
     `compact` raises for a summary that failed. Stopped by itself, not with its run, it just was not done.
     """
     try:
-        preparation = await _prepare(session)
-        await asyncio.to_thread(_require_credentials, session, preparation.settings)
+        terms = Terms.of(session)
+        terms.require_a_model()
+        preparation = await _prepare(session, terms)
+        await asyncio.to_thread(_require_credentials, session, terms)
     except (NoModel, NoCredentials, AlreadyCompacted, NothingToCompact):
         return False
     with operation.step("compaction") as step:
         try:
             with announced(session, due.reason, due.will_retry) as outcome:
-                outcome.result = await _carry_out(session, step, preparation, None, None)
+                outcome.result = await _carry_out(session, step, terms, preparation, None, None)
         except asyncio.CancelledError:
             if not step.stopped_alone():
                 raise
@@ -129,17 +133,14 @@ async def compact_automatically(session: AgentSession, operation: Operation, due
     return True
 
 
-def _require_credentials(session: AgentSession, settings: CompactionSettings) -> None:
-    if session.model is not None and not settings.models and not settings.remote_endpoint:
-        session.environment.require_credentials(session.model)
+def _require_credentials(session: AgentSession, terms: Terms) -> None:
+    if terms.model is not None and not terms.settings.models and not terms.settings.remote_endpoint:
+        session.environment.require_credentials(terms.model)
 
 
-async def _prepare(session: AgentSession) -> CompactionPreparation:
-    settings = session.compaction_settings()
-    if session.model is None and not settings.models:
-        raise NoModel("No model selected")
+async def _prepare(session: AgentSession, terms: Terms) -> CompactionPreparation:
     path, overhead = tuple(session.tree.path()), session.agent.overhead_tokens
-    preparation = await asyncio.to_thread(prepare_compaction, path, settings, session.counter, overhead)
+    preparation = await asyncio.to_thread(prepare_compaction, path, terms.settings, terms.counter, overhead)
     if isinstance(preparation, Refusal):
         raise AlreadyCompacted if preparation.kind == "AlreadyCompacted" else NothingToCompact
     return preparation
@@ -148,12 +149,13 @@ async def _prepare(session: AgentSession) -> CompactionPreparation:
 async def _carry_out(
     session: AgentSession,
     operation: Operation,
+    terms: Terms,
     preparation: CompactionPreparation,
     instructions: str | None,
     progress: Progress | None,
 ) -> Json:
     """Summarise, append, and tell what came of it: the same whoever asked."""
-    result = await _summarise(session, preparation, instructions, progress)
+    result = await _summarise(session, terms, preparation, instructions, progress)
     operation.committed = True
     return await to_its_end(_store(session, result))
 
@@ -165,23 +167,24 @@ async def _store(session: AgentSession, result: CompactionResult) -> Json:
 
 async def _summarise(
     session: AgentSession,
+    terms: Terms,
     preparation: CompactionPreparation,
     instructions: str | None,
     progress: Progress | None,
 ) -> CompactionResult:
-    settings = preparation.settings
+    endpoint = terms.settings.remote_endpoint
     if progress is not None:
         progress.report("Summarising the conversation")
     return await make_summary(
         preparation,
-        await asyncio.to_thread(summarizers, session, settings.models),
+        await asyncio.to_thread(summarizers, session, terms),
         session.environment.prompts,
         instructions=instructions,
-        thinking_level=session.thinking_level,
-        retry=session.environment.settings.retry(),
+        thinking_level=terms.thinking_level,
+        retry=terms.retry,
         on_retry=on_retry(session, progress),
-        remote=RemoteEndpoint(settings.remote_endpoint) if settings.remote_endpoint else None,
-        count_text=session.count_text,
+        remote=RemoteEndpoint(endpoint) if endpoint else None,
+        count_text=terms.count_text,
     )
 
 

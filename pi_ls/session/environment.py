@@ -117,14 +117,17 @@ class Environment:
         """What the agent is told before a conversation. Reads files: call it in a thread."""
         return system_prompt(self.prompts, self.folder, self.agent_dir, tools, trusted=self.trusted)
 
-    def candidate(self, model: ModelInfo) -> Candidate:
-        """What makes summaries with a model; its key and headers are looked up when its turn comes."""
+    def candidate(self, model: ModelInfo, *, timeout_ms: int) -> Candidate:
+        """What makes summaries with a model; its key and headers are looked up when its turn comes.
+
+        `timeout_ms`: how long it may send nothing, in milliseconds.
+        """
 
         def make() -> LitellmModel | Extractive:
             if model == OFFLINE:
                 return Extractive()
             reached, key = self.credentials.ready(model)
-            return LitellmModel(reached, key, timeout_ms=self.settings.retry().request_timeout_ms)
+            return LitellmModel(reached, key, timeout_ms=timeout_ms)
 
         return Candidate(model.ref, make)
 
