@@ -71,6 +71,8 @@ class Operation:
         self.committed = False
         self.task: asyncio.Task[Any] | None = None
         self.stop: Callable[[], bool] | None = None
+        self.over: Callable[[], None] | None = None
+        """Called once it has ended, however it did, and the session is free again."""
         self.stopped = False
         self.now: Operation | None = None
         """The step it is at, where that is an operation of its own."""
@@ -208,7 +210,7 @@ class AgentSession:
             await self._write_marker()
         if self._usage_task is not None:
             self._usage_task.cancel()
-        await asyncio.to_thread(self.agent.close)
+        await self.agent.close()
         self._emit(SessionClosed(state=self.state()))
         self.file.close()
 
@@ -490,20 +492,9 @@ class AgentSession:
         Cancelling the caller is the same as the abort verbs: the work is cancelled and has cleaned up
         before this returns. Work that is already being written is waited for and its result returned.
         """
-        self.refuse_while_busy()
-        operation = Operation(kind)
-
-        async def run() -> T:
-            return await work(operation)
-
-        def over(_: asyncio.Task[T]) -> None:
-            self._operation = None
-            self.usage_changed()
-            self.agent.deliver(after_abort=kind == "run" and operation.stopped)
-
-        self._operation = operation
-        task = operation.task = asyncio.create_task(run(), name=f"{kind} {self.id}")
-        task.add_done_callback(over)  # no `finally` inside: a task cancelled before its first step has none
+        operation = self.begin(kind, work)
+        task = operation.task
+        assert task is not None
         while not task.done():
             try:
                 await asyncio.wait([task])
@@ -512,6 +503,26 @@ class AgentSession:
         if task.cancelled():
             raise Cancelled(f"{kind.capitalize()} cancelled")
         return task.result()
+
+    def begin(self, kind: OperationKind, work: Callable[[Operation], Awaitable[Any]]) -> Operation:
+        """Begin an operation without waiting for it: the session is busy from now on. Raises Busy."""
+        self.refuse_while_busy()
+        operation = self._operation = Operation(kind)
+
+        async def run() -> Any:
+            return await work(operation)
+
+        def over(_: asyncio.Task[Any]) -> None:
+            self._operation = None
+            if operation.over is not None:
+                operation.over()
+            self.usage_changed()
+            self.agent.deliver(after_abort=kind == "run" and operation.stopped)
+
+        operation.task = asyncio.create_task(run(), name=f"{kind} {self.id}")
+        # no `finally` inside: a task cancelled before its first step has none
+        operation.task.add_done_callback(over)
+        return operation
 
     async def _abort(self, *kinds: OperationKind) -> bool:
         """Stop what runs, or the step it is at, if it is of one of these kinds, and wait for its end."""

@@ -139,7 +139,7 @@ async def _prepare(session: AgentSession) -> tuple[Terms, CompactionPreparation]
     terms = Terms.of(session)
     terms.require_a_model()
     session.require_writable()
-    path, overhead = tuple(session.tree.path()), session.agent.overhead_tokens
+    path, overhead = tuple(session.tree.path()), session.agent.overhead.tokens
     preparation = await asyncio.to_thread(prepare_compaction, path, terms.settings, terms.counter, overhead)
     if isinstance(preparation, Refusal):
         raise AlreadyCompacted if preparation.kind == "AlreadyCompacted" else NothingToCompact
@@ -234,7 +234,8 @@ def preview(
     settings = session.compaction_settings()
     if keep_recent_tokens is not None:
         settings = msgspec.structs.replace(settings, keep_recent_tokens=keep_recent_tokens)
-    preparation = prepare_compaction(path, settings, session.counter)
+    overhead = session.agent.overhead.tokens
+    preparation = prepare_compaction(path, settings, session.counter, overhead)
     told: Json = {"settings": _told_settings(settings)}
     if isinstance(preparation, Refusal):
         return {"possible": False, "reason": preparation.message} | told

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from pi_ls.core.breakdown import breakdown
+from pi_ls.core.breakdown import NO_OVERHEAD, breakdown
 from pi_ls.core.context import ContextMessage, UsageMeter, build_session_context, message_of
 from pi_ls.core.entries import Entry, SessionInfoBody
 from pi_ls.core.errors import EntryNotFound, InvalidParams, InvalidSettings, WriteFailed
@@ -103,7 +103,10 @@ def context_usage(session: AgentSession, meter: UsageMeter, detail: bool) -> Jso
         told["thresholdTokens"] = threshold
     if detail:
         context = build_session_context(tuple(session.tree.path()))
-        parts = breakdown((one.message for one in context.messages), session.counter, usage.tokens)
+        # an estimate is one of the messages alone
+        overhead = session.agent.overhead if usage.source != "estimate" else NO_OVERHEAD
+        messages = (one.message for one in context.messages)
+        parts = breakdown(messages, session.counter, usage.tokens, overhead)
         told |= msgspec.to_builtins(parts)
     return told
 

@@ -268,7 +268,9 @@ async def office(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Offi
         server = await start_one()
         options = {"tokenEstimator": "chars", "trusted": True, "autoOpen": "none"}
         capabilities = {"window": {"workDoneProgress": True}, "workspace": {"workspaceFolders": True}}
-        await server.initialize(workspaceFolders=[], capabilities=capabilities, initializationOptions=options)
+        await server.initialize(
+            {}, workspaceFolders=[], capabilities=capabilities, initializationOptions=options
+        )
         yield Office(root, home, server, provider)
 
 

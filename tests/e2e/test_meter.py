@@ -182,7 +182,7 @@ async def test_a_window_that_is_no_number_is_unknown(tmp_path: Path):
     home.add([header | {"cwd": str(home.folder)}, *turn])
     async with starting(home) as start:
         server = await start()
-        await server.initialize(**home.params())
+        await server.initialize(home.params())
         assert await server.result("pi.contextUsage") == {}
         assert (await server.result("pi.sessionState"))["leafId"] == "a1"
 
@@ -290,7 +290,7 @@ async def test_cost_and_tokens_of_the_whole_session_only_grow(desk: Desk):
 
     async with starting(desk.office.home) as start:
         fresh = await start()
-        await fresh.initialize(initializationOptions={"autoOpen": "none"})
+        await fresh.initialize({}, initializationOptions={"autoOpen": "none"})
         await fresh.result("pi.openSession", {"path": str(desk.file)})
         again = await fresh.result("pi.sessionStats")
     assert (again["cost"], again["tokens"]) == (after["cost"], after["tokens"])
