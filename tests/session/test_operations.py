@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 import pytest
 
@@ -56,7 +57,7 @@ async def close(session: AgentSession) -> None:
 
 @pytest.mark.parametrize("end", [abort, close])
 async def test_what_is_being_written_already_is_waited_for(
-    place: Place, end: Callable[[AgentSession], Awaitable[None]]
+    place: Place, end: Callable[[AgentSession], Coroutine[Any, Any, None]]
 ):
     file = sessions.write(place.folder / "s.jsonl", sessions.two_long_turns(120_000))
     session = await place.open(file)
