@@ -206,7 +206,7 @@ class AgentSession:
             self._marker.cancel()
         if self._marking is not None:
             await asyncio.wait([self._marking])
-        with contextlib.suppress(SessionReadOnly):
+        with contextlib.suppress(PiError):  # a place that cannot be written down is no reason to stay
             await self._write_marker()
         if self._usage_task is not None:
             self._usage_task.cancel()
@@ -525,16 +525,19 @@ class AgentSession:
         return operation
 
     async def _abort(self, *kinds: OperationKind) -> bool:
-        """Stop what runs, or the step it is at, if it is of one of these kinds, and wait for its end."""
+        """Stop what runs, or the step it is at, if it is of one of these kinds.
+
+        Its end is waited for in any case; False where it could not be stopped any more.
+        """
         operation = self._operation
         if operation is not None and operation.kind not in kinds:
             operation = operation.now
-        if operation is None or operation.kind not in kinds or not operation.cancel():
+        if operation is None or operation.kind not in kinds:
             return False
-        task = operation.task
+        stopped, task = operation.cancel(), operation.task
         while task is not None and not task.done() and operation in (self._operation, self._step()):
             await asyncio.wait([task], timeout=0.01)
-        return True
+        return stopped
 
     def _step(self) -> Operation | None:
         return self._operation.now if self._operation is not None else None

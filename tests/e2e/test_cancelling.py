@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from tests import sessions
+from tests.e2e.conftest import starting
 from tests.e2e.office import Desk
 from tests.e2e.raw import Json
 from tests.provider import error
@@ -170,6 +171,20 @@ async def test_what_was_only_just_asked_for_is_stopped_too(desk: Desk, command: 
     assert desk.file.read_bytes() == before
     desk.provider.release()
     assert (await desk.run("pi.compact"))["firstKeptEntryId"] == "u2"
+
+
+async def test_it_is_stopped_while_the_provider_library_is_being_loaded(desk: Desk):
+    await desk.open(sessions.two_long_turns(120_000))
+    async with starting(desk.office.home) as start:
+        fresh = await start()
+        await fresh.initialize(initializationOptions={"autoOpen": "none"})
+        await fresh.result("pi.openSession", {"path": str(desk.file)})
+        compaction = fresh.begin_command("pi.compact")
+        await fresh.notification("pi/compaction_start")
+        fresh.notify("$/cancelRequest", {"id": compaction})
+        answer = await fresh.answer(compaction, SOON_S)
+        assert answer["error"]["data"]["kind"] == "Cancelled"
+    assert desk.provider.requests == []
 
 
 async def test_where_nothing_runs_there_is_nothing_to_stop(desk: Desk):
