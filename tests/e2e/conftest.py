@@ -73,7 +73,7 @@ class Home:
 
         Without a provider they are only known.
         """
-        url = provider.openai if provider is not None else "http://127.0.0.1:1/v1"
+        url = provider.openai if provider is not None else NOBODY
         known = {"m200": {"contextWindow": 200_000, "maxTokens": 8_192}} | models
         listed = [{"id": name, **fields} for name, fields in known.items()]
         entry = {"baseUrl": url, "apiKey": KEY, "api": "openai-completions"}
