@@ -33,6 +33,9 @@ FAKE_SERVER = (sys.executable, "-m", "tests.server.fake_main")
 
 KEY = "sk-test-1"
 """The key of the scripted provider."""
+
+NOBODY = "http://127.0.0.1:1/v1"
+"""Where no provider listens."""
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 24, 1, 2
 
 OFFLINE: Json = {"compaction": {"models": ["offline/extractive"]}}

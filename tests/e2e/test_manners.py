@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests import sessions
-from tests.e2e.conftest import KEY, ROOT, SERVER, Home, RawServer, Serve, Start
+from tests.e2e.conftest import KEY, NOBODY, ROOT, SERVER, Home, RawServer, Serve, Start
 from tests.e2e.raw import Json
 from tests.e2e.test_lifecycle import cpu_seconds
 from tests.provider import Provider, ProviderProcess, Reply, error
@@ -56,7 +56,7 @@ async def test_failing_providers_cost_an_answer_and_nothing_else(
                 "models": [{"id": "x"}],
             },
             "gone": {
-                "baseUrl": "http://127.0.0.1:1/v1",
+                "baseUrl": NOBODY,
                 "apiKey": KEY,
                 "api": "openai-completions",
                 "models": [{"id": "x", "contextWindow": 200_000}],
