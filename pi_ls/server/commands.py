@@ -342,7 +342,7 @@ async def reload_settings(caller: Caller, arguments: Arguments) -> Json:
     problems = [
         {"file": problem.file, "key": problem.key, "message": problem.message}
         | ({} if problem.line is None else {"line": problem.line})
-        for problem in environment.settings.problems
+        for problem in environment.problems
     ]
     return {"settings": environment.settings.effective(), "problems": problems}
 

@@ -156,7 +156,7 @@ class Workspaces:
             folder.environment = backend.environment(folder.path, options)
             self._connect_editor(folder.environment)
             self._tell_problems(folder, folder.environment)
-        elif folder.environment.settings.changed():
+        elif folder.environment.changed():
             await self.reload(folder)
         return folder.environment
 
@@ -181,7 +181,7 @@ class Workspaces:
         while True:
             await asyncio.sleep(SETTINGS_INTERVAL_S)
             for folder in self.folders:
-                if folder.environment is not None and folder.environment.settings.changed():
+                if folder.environment is not None and folder.environment.changed():
                     try:
                         await self.reload(folder)
                     except PiError as error:
@@ -193,7 +193,7 @@ class Workspaces:
             await opened.session.settings_changed()
 
     def _tell_problems(self, folder: Folder, environment: Environment) -> None:
-        for problem in environment.settings.problems:
+        for problem in environment.problems:
             line = msgspec.UNSET if problem.line is None else problem.line
             event = SettingsProblem(file=problem.file, key=problem.key, message=problem.message, line=line)
             self._notifier.push(folder.uri, None, event)

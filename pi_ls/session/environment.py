@@ -11,11 +11,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from pi_ls.configfile import ConfigProblem, Stamp, file_stamp
 from pi_ls.core.chat import ChatModel, ToolSpec
 from pi_ls.core.events import ApprovalRequest
 from pi_ls.core.jsonvalues import Json
 from pi_ls.llm import LitellmChat, LitellmModel
-from pi_ls.models import OFFLINE, Credentials, ModelCatalogue, ModelInfo, choose_model
+from pi_ls.models import AUTH_FILE, MODELS_FILE, OFFLINE, Credentials, ModelCatalogue, ModelInfo, choose_model
 from pi_ls.prompts import Prompts
 from pi_ls.session.instructions import system_prompt
 from pi_ls.settings import Settings, TokenEstimator
@@ -81,10 +82,25 @@ class Environment:
         """Asks a person whether a tool may run; None where nobody can be asked."""
         self.approved_tools: set[str] = set()
         """Tools that a person has let run in this folder from now on."""
+        self._seen = self._stamps()
 
     def reload_settings(self, editor: Json | None = None) -> None:
         """Read the settings files again; `editor` is added to what the editor had configured."""
+        self._seen = self._stamps()
         self.settings = self.settings.reload(editor)
+
+    def changed(self) -> bool:
+        """Whether a file of settings, models or keys looks different from when all were read: a stat each."""
+        return self.settings.changed() or self._stamps() != self._seen
+
+    def _stamps(self) -> list[Stamp | None]:
+        """How the files look now that catalogue and credentials read again by themselves."""
+        return [file_stamp(self.agent_dir / name) for name in (MODELS_FILE, AUTH_FILE)]
+
+    @property
+    def problems(self) -> list[ConfigProblem]:
+        """What cannot be used in the files of settings, models and keys."""
+        return [*self.settings.problems, *self.catalogue.problems, *self.credentials.problems]
 
     def choose_model(self, named: tuple[str, str] | None) -> ModelInfo | None:
         """The model of a session whose path names `named`; None where none can be found.

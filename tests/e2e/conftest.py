@@ -33,6 +33,9 @@ FAKE_SERVER = (sys.executable, "-m", "tests.server.fake_main")
 
 KEY = "sk-test-1"
 """The key of the scripted provider."""
+
+NOBODY = "http://127.0.0.1:1/v1"
+"""Where no provider listens."""
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 24, 1, 2
 
 OFFLINE: Json = {"compaction": {"models": ["offline/extractive"]}}
@@ -73,7 +76,7 @@ class Home:
 
         Without a provider they are only known.
         """
-        url = provider.openai if provider is not None else "http://127.0.0.1:1/v1"
+        url = provider.openai if provider is not None else NOBODY
         known = {"m200": {"contextWindow": 200_000, "maxTokens": 8_192}} | models
         listed = [{"id": name, **fields} for name, fields in known.items()]
         entry = {"baseUrl": url, "apiKey": KEY, "api": "openai-completions"}

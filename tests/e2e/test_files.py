@@ -16,7 +16,7 @@ import pytest
 from tests import sessions
 from tests.e2e.conftest import OFFLINE, Home, RawServer, Serve
 from tests.e2e.raw import Json
-from tests.provider import ProviderProcess, Reply
+from tests.provider import ProviderProcess
 from tests.sessions import assistant, call, compaction, encode, entry, header, label, result, user
 
 TORN = b'{"type":"message","id":"u2","par'
@@ -683,19 +683,3 @@ async def test_a_wide_look_at_a_session_is_told_in_pages(serve: Serve, home: Hom
         told += [one["id"] for one in page["entries"]]
     assert told == seen
     await server.shutdown()
-
-
-async def test_a_session_is_compacted_by_the_provider_and_read_by_a_fresh_server(
-    serve: Serve, home: Home, provider: ProviderProcess
-):
-    provider.queue(Reply(text="What was said."))
-    file = home.add_long()
-    before = file.read_bytes()
-    server = await serve()
-    await server.result("pi.compact", timeout=60)
-    await server.shutdown()
-    assert await server.code() == 0
-    assert file.read_bytes().startswith(before)
-    again = await serve()
-    assert (await context(again))[0] == "What was said."
-    assert (await again.result("pi.contextUsage"))["tokens"] is None

@@ -491,7 +491,7 @@ async def test_while_a_compaction_runs_some_commands_are_refused_and_some_work(
 ):
     provider.queue(Reply(hang=True))
     file = home.add_long()
-    server = await serve()
+    server = await serve(settings={"compaction": {"remoteEndpoint": provider.summary}})
     running = server.begin_command("pi.compact")
     await provider.until(requests=1)
     during = await server.result("pi.sessionState")

@@ -79,6 +79,13 @@ class FakeEnvironment:
             self.options = msgspec.structs.replace(self.options, editor=editor)
         self.settings = FakeSettings(self.agent_dir / "settings.json", self.options)
 
+    def changed(self) -> bool:
+        return self.settings.changed()
+
+    @property
+    def problems(self) -> list[FakeProblem]:
+        return self.settings.problems
+
     def list_models(self, query: str | None) -> list[Json]:
         return [{"provider": "p", "id": query or "m", "available": True}]
 
