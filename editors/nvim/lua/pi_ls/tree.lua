@@ -1,0 +1,362 @@
+---The tree buffer `pi-ls://tree`: the path and its leaf in the sign column, branches as folds, labels beside.
+
+local M = {}
+
+local FILTERS = { 'default', 'no-tools', 'user-only', 'labeled-only', 'all' }
+local REFRESH_MS = 100
+local TEXT_WIDTH = 100
+local namespace = vim.api.nvim_create_namespace('pi_ls_tree')
+
+---@class pi_ls.TreeView
+---@field client_id integer
+---@field session_id? string
+---@field filter integer index in FILTERS
+---@field nodes pi_ls.Node[] one a line
+---@field levels string[] fold level of each line
+---@field pending boolean a refresh is on its way
+
+---@type pi_ls.TreeView
+local view = { client_id = -1, filter = 1, nodes = {}, levels = {}, pending = false }
+
+---@return vim.lsp.Client?
+local function client()
+  return vim.lsp.get_client_by_id(view.client_id)
+end
+
+---@param node pi_ls.Node
+---@return string
+local function sign_of(node)
+  return node.isLeaf and '◆' or node.onPath and '●' or ' '
+end
+
+---@param node pi_ls.Node
+---@return string
+local function group_of(node)
+  return node.isLeaf and 'PiLsLeaf' or node.onPath and 'PiLsPath' or 'PiLsOffPath'
+end
+
+---@param node pi_ls.Node
+---@return string
+local function kind_group(node)
+  if node.type == 'compaction' or node.type == 'branch_summary' then
+    return 'PiLsSummary'
+  end
+  local groups = { user = 'PiLsUser', assistant = 'PiLsAssistant', toolResult = 'PiLsTool' }
+  return node.onPath and groups[node.role] or 'PiLsOffPath'
+end
+
+---@param nodes pi_ls.Node[]
+---@return string[] lines
+---@return string[] levels
+---@return integer[] where the text of each line begins (bytes)
+local function layout(nodes)
+  local outline = require('pi_ls.outline')
+  local depths, begins = outline.depths(nodes)
+  local lines, levels, starts = {}, {}, {}
+  for index, node in ipairs(nodes) do
+    local depth = depths[node.id]
+    local rail = depth > 0 and ('│ '):rep(depth - 1) .. (begins[node.id] and '├ ' or '│ ') or ''
+    local kind = ('%-10s'):format(outline.kind(node))
+    local text = vim.fn.strcharpart(node.text:gsub('%s+', ' '), 0, TEXT_WIDTH)
+    lines[index] = rail .. kind .. ' ' .. (node.orphan and '(orphan) ' or '') .. text
+    levels[index] = begins[node.id] and ('>%d'):format(depth) or tostring(depth)
+    starts[index] = #rail
+  end
+  return lines, levels, starts
+end
+
+---@param bufnr integer
+---@param starts integer[]
+local function decorate(bufnr, starts)
+  local numbers = require('pi_ls.numbers')
+  vim.api.nvim_buf_clear_namespace(bufnr, namespace, 0, -1)
+  for index, node in ipairs(view.nodes) do
+    local virtual = {}
+    if node.label then
+      table.insert(virtual, { ('[%s] '):format(node.label), 'PiLsLabel' })
+    end
+    table.insert(virtual, { numbers.short(node.tokens), 'PiLsDetail' })
+    vim.api.nvim_buf_set_extmark(bufnr, namespace, index - 1, 0, {
+      sign_text = sign_of(node),
+      sign_hl_group = group_of(node),
+      virt_text = virtual,
+    })
+    vim.api.nvim_buf_set_extmark(bufnr, namespace, index - 1, 0, {
+      end_col = starts[index],
+      hl_group = 'PiLsDetail',
+    })
+    vim.api.nvim_buf_set_extmark(bufnr, namespace, index - 1, starts[index], {
+      end_col = starts[index] + 10,
+      hl_group = kind_group(node),
+    })
+    if not node.onPath then
+      vim.api.nvim_buf_set_extmark(bufnr, namespace, index - 1, starts[index] + 10, {
+        end_row = index,
+        hl_group = 'PiLsOffPath',
+      })
+    end
+  end
+end
+
+---@param window integer
+---@param id? string
+local function put_cursor(window, id)
+  for index, node in ipairs(view.nodes) do
+    if node.id == id or not id and node.isLeaf then
+      vim.api.nvim_win_set_cursor(window, { index, 0 })
+      return
+    end
+  end
+end
+
+---@return pi_ls.Node?
+local function under_cursor()
+  return view.nodes[vim.api.nvim_win_get_cursor(0)[1]]
+end
+
+---@param window integer
+local function name_window(window)
+  local state = require('pi_ls.state').current(view.client_id)
+  local name = state and (state.info.name or state.info.sessionId) or ''
+  local filter = FILTERS[view.filter]
+  local shown = filter == 'default' and '' or (' · %s'):format(filter)
+  vim.wo[window].winbar = (' pi tree: %s%s  %%=g? keys '):format(name:gsub('%%', '%%%%'), shown)
+end
+
+---@param nodes pi_ls.Node[]
+---@param focus? string
+local function show(nodes, focus)
+  local views = require('pi_ls.view')
+  local bufnr = views.find('tree')
+  if not bufnr then
+    return
+  end
+  local lines, levels, starts = layout(nodes)
+  view.nodes, view.levels = nodes, levels
+  views.set_lines(bufnr, 0, -1, #lines > 0 and lines or { '(nothing to show)' })
+  decorate(bufnr, starts)
+  local window = views.window(bufnr)
+  if window then
+    name_window(window)
+    vim.api.nvim_win_call(window, function()
+      vim.cmd('normal! zx')
+    end)
+    put_cursor(window, focus)
+  end
+end
+
+---@param focus? string entry to put the cursor on; default: stays, or the leaf
+function M.refresh(focus)
+  local one = client()
+  if not one then
+    return
+  end
+  local arguments = { filter = FILTERS[view.filter] }
+  require('pi_ls.outline').fetch(one, arguments, function(outline)
+    show(outline.nodes, focus)
+  end)
+end
+
+---Once, a moment after the last of several events.
+local function refresh_soon()
+  if view.pending then
+    return
+  end
+  view.pending = true
+  vim.defer_fn(function()
+    view.pending = false
+    local bufnr = require('pi_ls.view').find('tree')
+    local window = bufnr and require('pi_ls.view').window(bufnr)
+    if window then
+      M.refresh()
+    end
+  end, REFRESH_MS)
+end
+
+---@param how? pi_ls.Navigation
+local function go(how)
+  local node, one = under_cursor(), client()
+  if node and one then
+    require('pi_ls.navigate').to(one, node.id, how)
+  end
+end
+
+---Asks for a label of an entry and sets it; an empty one takes it away.
+---@param one vim.lsp.Client
+---@param entry_id string
+---@param label? string nil: ask
+---@param old? string
+function M.label(one, entry_id, label, old)
+  local function set(text)
+    if text == nil then
+      return
+    end
+    local arguments = { entryId = entry_id, label = text ~= '' and text or vim.NIL }
+    require('pi_ls.client').command(one, 'pi.setLabel', arguments, function(err)
+      if err then
+        require('pi_ls.client').show_error(err)
+        return
+      end
+      require('pi_ls.events').announce('PiLsLabel', { client_id = one.id, entryId = entry_id, label = text })
+      refresh_soon()
+    end)
+  end
+  if label then
+    set(label)
+  else
+    vim.ui.input({ prompt = 'Label: ', default = old or '' }, set)
+  end
+end
+
+---Shows the whole of an entry.
+local function whole()
+  local node, one = under_cursor(), client()
+  if not node or not one then
+    return
+  end
+  local arguments = { leafId = node.id, limit = 100000 }
+  require('pi_ls.client').command(one, 'pi.getMessages', arguments, function(err, result)
+    if err then
+      require('pi_ls.client').show_error(err)
+      return
+    end
+    for _, message in ipairs(result.messages) do
+      if message.entryId == node.id then
+        local lines = require('pi_ls.render').message(message)
+        require('pi_ls.view').text('entry', one.id, lines)
+        return
+      end
+    end
+    require('pi_ls.notify').info('this entry has no message')
+  end)
+end
+
+---@type pi_ls.Key[]
+local KEYS = {
+  { '<CR>', 'go here; asks about a summary', go },
+  {
+    's',
+    'go here and summarize the branch left',
+    function()
+      go { summarize = true }
+    end,
+  },
+  {
+    'S',
+    'go here without a summary',
+    function()
+      go { summarize = false }
+    end,
+  },
+  { 'K', 'show the whole entry', whole },
+  {
+    'L',
+    'label the entry',
+    function()
+      local node, one = under_cursor(), client()
+      if node and one then
+        M.label(one, node.id, nil, node.label)
+      end
+    end,
+  },
+  {
+    'F',
+    'fork: a new session from before this message',
+    function()
+      local node, one = under_cursor(), client()
+      if node and one then
+        require('pi_ls.sessions').fork(one, node.id)
+      end
+    end,
+  },
+  {
+    'f',
+    'next filter: default, no-tools, user-only, labeled-only, all',
+    function()
+      local node = under_cursor()
+      view.filter = view.filter % #FILTERS + 1
+      M.refresh(node and node.id)
+    end,
+  },
+  {
+    'Y',
+    'yank the entry’s id',
+    function()
+      local node = under_cursor()
+      if node then
+        vim.fn.setreg(vim.v.register, node.id)
+        require('pi_ls.notify').info(('yanked %s'):format(node.id))
+      end
+    end,
+  },
+  {
+    'R',
+    'read the tree again',
+    function()
+      M.refresh()
+    end,
+  },
+}
+
+---For 'foldexpr': one level for each real fork.
+---@param line integer
+---@return string
+function M.foldexpr(line)
+  return view.levels[line] or '0'
+end
+
+---@return string
+function M.foldtext()
+  local count = vim.v.foldend - vim.v.foldstart + 1
+  return ('%s … %d entries'):format(vim.fn.getline(vim.v.foldstart), count)
+end
+
+local function watch()
+  local group = vim.api.nvim_create_augroup('pi_ls_tree', {})
+  vim.api.nvim_create_autocmd('User', {
+    group = group,
+    pattern = {
+      'PiLsTree',
+      'PiLsEntryAppended',
+      'PiLsSessionOpened',
+      'PiLsSessionReloaded',
+      'PiLsCompactionEnd',
+      'PiLsSessionInfoChanged',
+    },
+    callback = function(event)
+      if event.data.client_id == view.client_id then
+        refresh_soon()
+      end
+    end,
+  })
+end
+
+---@param one vim.lsp.Client
+function M.open(one)
+  view.client_id = one.id
+  local bufnr, window = require('pi_ls.view').open('tree', {
+    client_id = one.id,
+    filetype = 'pi_ls_tree',
+    window = require('pi_ls.config').get().windows.tree,
+    keys = KEYS,
+  })
+  vim.bo[bufnr].buflisted = false
+  local options = {
+    wrap = false,
+    cursorline = true,
+    signcolumn = 'yes:1',
+    foldcolumn = '0',
+    foldmethod = 'expr',
+    foldexpr = "v:lua.require'pi_ls.tree'.foldexpr(v:lnum)",
+    foldtext = "v:lua.require'pi_ls.tree'.foldtext()",
+    foldlevel = 99,
+    foldenable = true,
+  }
+  for option, value in pairs(options) do
+    vim.api.nvim_set_option_value(option, value, { win = window, scope = 'local' })
+  end
+  watch()
+  M.refresh()
+end
+
+return M
