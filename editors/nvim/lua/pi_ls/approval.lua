@@ -75,7 +75,7 @@ function M.preview(approval, root)
     end
     return vim.list_extend(head, require('pi_ls.view').lines((diff:gsub('\n$', '')))), 'diff'
   elseif args.command then
-    return require('pi_ls.view').lines(args.command), 'sh'
+    return require('pi_ls.view').lines(args.command), ''
   end
   return require('pi_ls.view').lines(vim.inspect(args)), 'lua'
 end

@@ -1,4 +1,6 @@
----The only module that talks to the server: finds or starts it, sends commands, explains its errors.
+---The only module that talks to the server: finds or starts it, sends commands, shows its errors.
+---
+---A request that was cancelled calls back to nobody: Neovim drops its answer.
 
 local M = {}
 
@@ -121,12 +123,10 @@ function M.gone(client_id, code, signal)
   require('pi_ls.events').announce('PiLsExit', { client_id = client_id, code = code, signal = signal })
 end
 
----A sentence for a person. Code −32601 or an unknown command mean a server older than the plugin.
 ---@param err lsp.ResponseError
----@return string
-function M.explain(err)
-  local message = type(err.message) == 'string' and err.message or vim.inspect(err)
-  return (message:gsub('%s+$', ''))
+---@return string a sentence for a person
+local function explain(err)
+  return type(err.message) == 'string' and vim.trim(err.message) or vim.inspect(err)
 end
 
 ---Sends a command. `callback` gets the error or the result; without one, errors are shown.
@@ -151,31 +151,9 @@ function M.command(client, command, arguments, callback)
   return id
 end
 
----Shows an error, except for what the user has asked for by cancelling.
 ---@param err lsp.ResponseError
 function M.show_error(err)
-  local kind = type(err.data) == 'table' and err.data.kind or nil
-  if kind == 'Cancelled' or err.code == -32800 then
-    require('pi_ls.notify').info(M.explain(err))
-  else
-    require('pi_ls.notify').error(M.explain(err))
-  end
-end
-
----Sends a command to the server of the current buffer, and calls back with its result; errors are shown.
----@param command string
----@param arguments? table
----@param on_result? fun(result: any, client: vim.lsp.Client)
-function M.run(command, arguments, on_result)
-  M.ensure(nil, function(client)
-    M.command(client, command, arguments, function(err, result)
-      if err then
-        M.show_error(err)
-      elseif on_result then
-        on_result(result, client)
-      end
-    end)
-  end)
+  require('pi_ls.notify').error(explain(err))
 end
 
 ---Asks and waits, for completion; nil where there is no answer in time.

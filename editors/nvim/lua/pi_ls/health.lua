@@ -10,7 +10,7 @@ local function check_neovim()
   else
     vim.health.error(('version %s is too old; 0.11 or newer is needed'):format(version))
   end
-  if vim.lsp.is_enabled('pi_ls') then
+  if not vim.lsp.is_enabled or vim.lsp.is_enabled('pi_ls') then
     vim.health.ok('the server is enabled')
   else
     vim.health.warn('the server is not enabled; it starts with the first :PiLs command only', {

@@ -17,7 +17,6 @@ M.links = {
   PiLsAssistant = 'Function',
   PiLsTool = 'Type',
   PiLsSummary = 'Constant',
-  PiLsThinking = 'Comment',
 }
 
 local defined = false

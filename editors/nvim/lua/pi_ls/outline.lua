@@ -73,10 +73,10 @@ function M.other_tips(nodes)
   local tips = vim.tbl_filter(function(node)
     return node.childCount == 0 and not node.onPath
   end, nodes)
+  local seconds = require('pi_ls.numbers').seconds
   table.sort(tips, function(a, b)
-    local one, other = require('pi_ls.numbers').seconds, require('pi_ls.numbers').seconds
-    local left, right = one(a.timestamp) or 0, other(b.timestamp) or 0
-    return left ~= right and left > right or left == right and a.id > b.id
+    local one, other = seconds(a.timestamp) or 0, seconds(b.timestamp) or 0
+    return one ~= other and one > other or one == other and a.id > b.id
   end)
   return tips
 end

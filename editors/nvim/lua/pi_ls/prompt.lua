@@ -59,8 +59,6 @@ local function prepare(bufnr)
   vim.bo[bufnr].modifiable = true
   vim.bo[bufnr].buftype = 'acwrite'
   vim.bo[bufnr].buflisted = false
-  vim.treesitter.language.register('markdown', 'pi_ls_prompt')
-  pcall(vim.treesitter.start, bufnr, 'markdown')
   vim.api.nvim_create_autocmd('BufWriteCmd', {
     group = vim.api.nvim_create_augroup('pi_ls_prompt', {}),
     buffer = bufnr,
@@ -80,6 +78,7 @@ function M.open(client, text)
   local bufnr, window = views.open('prompt', {
     client_id = client.id,
     filetype = 'pi_ls_prompt',
+    markdown = true,
     window = require('pi_ls.config').get().windows.prompt,
     keys = {
       {

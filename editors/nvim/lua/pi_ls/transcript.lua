@@ -247,6 +247,7 @@ function M.open(client, enter)
   local bufnr, window = require('pi_ls.view').open('session', {
     client_id = client.id,
     filetype = 'pi_ls_session',
+    markdown = true,
     window = require('pi_ls.config').get().windows.transcript,
     enter = enter,
     keys = {
@@ -271,8 +272,6 @@ function M.open(client, enter)
   vim.wo[window].wrap, vim.wo[window].linebreak = true, true
   if not is_same then
     view.live, view.tools, view.order, view.settled = nil, {}, {}, 0
-    vim.treesitter.language.register('markdown', 'pi_ls_session')
-    pcall(vim.treesitter.start, bufnr, 'markdown')
     watch()
     M.reload()
   end

@@ -9,7 +9,8 @@ local M = {}
 
 ---@class pi_ls.View.Options
 ---@field client_id integer the server it shows something of
----@field filetype? string
+---@field filetype string
+---@field markdown? boolean highlight it as Markdown
 ---@field window string modifiers and size of the window, as for `:split`
 ---@field keys? pi_ls.Key[]
 ---@field enter? boolean go there (default true)
@@ -77,11 +78,20 @@ local function show_keys(keys)
   vim.api.nvim_create_autocmd('WinLeave', { buffer = bufnr, once = true, callback = close })
 end
 
+---Closes the window and goes back to the one the user came from.
+local function close()
+  local before = vim.fn.win_getid(vim.fn.winnr('#'))
+  vim.cmd.close()
+  if before ~= 0 and vim.api.nvim_win_is_valid(before) then
+    vim.api.nvim_set_current_win(before)
+  end
+end
+
 ---@param bufnr integer
 ---@param keys pi_ls.Key[]
 local function set_keys(bufnr, keys)
   keys = vim.list_extend(vim.list_slice(keys), {
-    { 'q', 'close the window', vim.cmd.close },
+    { 'q', 'close the window', close },
   })
   table.insert(keys, {
     'g?',
@@ -121,7 +131,11 @@ function M.open(name, options)
   end
   if is_new then
     set_keys(bufnr, options.keys or {})
-    vim.bo[bufnr].filetype = options.filetype or ''
+    vim.bo[bufnr].filetype = options.filetype
+    if options.markdown then
+      vim.treesitter.language.register('markdown', options.filetype)
+      pcall(vim.treesitter.start, bufnr, 'markdown')
+    end
   end
   if options.enter == false then
     vim.api.nvim_set_current_win(before)
@@ -145,11 +159,12 @@ end
 ---@param name string
 ---@param client_id integer
 ---@param lines string[]
----@param filetype? string
+---@param filetype? string default: Markdown
 function M.text(name, client_id, lines, filetype)
   local bufnr = M.open(name, {
     client_id = client_id,
-    filetype = filetype or 'markdown',
+    filetype = filetype or 'pi_ls_text',
+    markdown = filetype == nil,
     window = require('pi_ls.config').get().windows.text,
   })
   M.set_lines(bufnr, 0, -1, lines)
