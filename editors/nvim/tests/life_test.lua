@@ -108,6 +108,18 @@ T.test('a command starts the server where no file is open yet', function()
   vim.cmd.close()
 end)
 
+T.test('the plugin costs under 2 ms at start, and loads nothing of its own', function()
+  local plugin = vim.fs.dirname(here) .. '/plugin/pi_ls.lua'
+  local best = math.huge
+  for _ = 1, 10 do
+    vim.g.loaded_pi_ls = nil
+    local before = vim.uv.hrtime()
+    vim.cmd.source(plugin)
+    best = math.min(best, (vim.uv.hrtime() - before) / 1e6)
+  end
+  T.ok(best < 2, ('%.2f ms'):format(best))
+end)
+
 T.test('options: defaults, wrong values and unknown keys by name', function()
   local resolve = require('pi_ls.config').resolve
   local config, problems = resolve(nil)
@@ -178,7 +190,7 @@ end)
 
 T.test('help has its tags', function()
   vim.cmd('helptags ' .. vim.fs.dirname(here) .. '/doc')
-  for _, tag in ipairs { 'pi_ls', ':PiLs', ':PiLs-compact', 'pi_ls-config', 'pi_ls-statusline', 'pi_ls-events' } do
+  for _, tag in ipairs { 'pi_ls', ':PiLs', ':PiLs-compact', 'pi_ls-config', 'hl-PiLsError' } do
     vim.cmd.help(tag)
     T.ok(vim.api.nvim_buf_get_name(0):match('pi_ls%.txt$'), tag)
     vim.cmd.helpclose()
@@ -196,8 +208,9 @@ T.test('every subcommand, option, event and highlight group stands in the help',
   for _, event in ipairs(require('pi_ls.events').names()) do
     T.ok(help:find(require('pi_ls.events').pattern(event), 1, true), event)
   end
-  for group in pairs(require('pi_ls.highlights').links) do
-    T.ok(help:find(group, 1, true), group)
+  local highlights = require('pi_ls.highlights')
+  for group in pairs(vim.tbl_extend('error', highlights.links, highlights.badges)) do
+    T.ok(help:find('*hl-' .. group .. '*', 1, true), group)
   end
 end)
 

@@ -68,7 +68,8 @@ function M.preview(approval, root)
     after = apply(current_text(path), edits)
   end
   if path and after then
-    local diff = (vim.text and vim.text.diff or vim.diff)(current_text(path), after, { ctxlen = 3 }) --[[@as string]]
+    local compare = vim.text and vim.text.diff or vim.diff
+    local diff = compare(current_text(path), after, { ctxlen = 3 }) --[[@as string]]
     local head = { '--- ' .. args.path, '+++ ' .. args.path }
     if diff == '' then
       return { '(no change)' }, ''

@@ -46,7 +46,7 @@ M.defaults = {
   status = { prefix = 'pi', warning = 70, error = 90 },
   windows = {
     tree = 'botright vertical 64',
-    transcript = 'botright vertical 80',
+    transcript = 'botright vertical',
     prompt = 'botright 8',
     text = 'botright 16',
   },

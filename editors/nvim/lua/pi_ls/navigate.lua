@@ -131,7 +131,9 @@ local function describe(node)
   local numbers = require('pi_ls.numbers')
   local where = node.onPath and 'before' or 'go to'
   local label = node.label and (' [%s]'):format(node.label) or ''
-  local text = ('%s: %s%s'):format(where, node.text, label)
+  local width = math.max(30, vim.o.columns - 35 - #label)
+  local said = vim.fn.strcharpart(node.text, 0, width)
+  local text = ('%s: %s%s%s'):format(where, said, said ~= node.text and '…' or '', label)
   local when = numbers.ago(node.timestamp)
   return when ~= '' and ('%s  (%s)'):format(text, when) or text
 end

@@ -5,6 +5,7 @@ local M = {}
 local FILTERS = { 'default', 'no-tools', 'user-only', 'labeled-only', 'all' }
 local REFRESH_MS = 100
 local TEXT_WIDTH = 100
+local KIND_WIDTH = 11
 local namespace = vim.api.nvim_create_namespace('pi_ls_tree')
 
 ---@class pi_ls.TreeView
@@ -56,9 +57,9 @@ local function layout(nodes)
   for index, node in ipairs(nodes) do
     local depth = depths[node.id]
     local rail = depth > 0 and ('│ '):rep(depth - 1) .. (begins[node.id] and '├ ' or '│ ') or ''
-    local kind = ('%-10s'):format(outline.kind(node))
+    local kind = ('%-10s '):format(outline.kind(node))
     local text = vim.fn.strcharpart(node.text:gsub('%s+', ' '), 0, TEXT_WIDTH)
-    lines[index] = rail .. kind .. ' ' .. (node.orphan and '(orphan) ' or '') .. text
+    lines[index] = rail .. kind .. (node.orphan and '(orphan) ' or '') .. text
     levels[index] = begins[node.id] and ('>%d'):format(depth) or tostring(depth)
     starts[index] = #rail
   end
@@ -71,26 +72,28 @@ local function decorate(bufnr, starts)
   local numbers = require('pi_ls.numbers')
   vim.api.nvim_buf_clear_namespace(bufnr, namespace, 0, -1)
   for index, node in ipairs(view.nodes) do
-    local virtual = {}
-    if node.label then
-      table.insert(virtual, { ('[%s] '):format(node.label), 'PiLsLabel' })
-    end
-    table.insert(virtual, { numbers.short(node.tokens), 'PiLsDetail' })
     vim.api.nvim_buf_set_extmark(bufnr, namespace, index - 1, 0, {
       sign_text = sign_of(node),
       sign_hl_group = group_of(node),
-      virt_text = virtual,
+      virt_text = { { ' ' .. numbers.short(node.tokens), 'PiLsDetail' } },
+      virt_text_pos = 'right_align',
     })
+    if node.label then
+      vim.api.nvim_buf_set_extmark(bufnr, namespace, index - 1, starts[index] + KIND_WIDTH, {
+        virt_text = { { ('[%s] '):format(node.label), 'PiLsLabel' } },
+        virt_text_pos = 'inline', -- before the text: it is seen however narrow the window
+      })
+    end
     vim.api.nvim_buf_set_extmark(bufnr, namespace, index - 1, 0, {
       end_col = starts[index],
       hl_group = 'PiLsDetail',
     })
     vim.api.nvim_buf_set_extmark(bufnr, namespace, index - 1, starts[index], {
-      end_col = starts[index] + 10,
+      end_col = starts[index] + KIND_WIDTH - 1,
       hl_group = kind_group(node),
     })
     if not node.onPath then
-      vim.api.nvim_buf_set_extmark(bufnr, namespace, index - 1, starts[index] + 10, {
+      vim.api.nvim_buf_set_extmark(bufnr, namespace, index - 1, starts[index] + KIND_WIDTH, {
         end_row = index,
         hl_group = 'PiLsOffPath',
       })
