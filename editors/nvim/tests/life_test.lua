@@ -108,15 +108,20 @@ T.test('a command starts the server where no file is open yet', function()
   vim.cmd.close()
 end)
 
-T.test('the plugin costs under 2 ms at start, and loads nothing of its own', function()
+T.test('the plugin and its configuration cost under 2 ms at start', function()
   local plugin = vim.fs.dirname(here) .. '/plugin/pi_ls.lua'
   local best = math.huge
   for _ = 1, 10 do
     vim.g.loaded_pi_ls = nil
+    for _, name in ipairs { 'pi_ls.config', 'pi_ls.events', 'pi_ls.server' } do
+      package.loaded[name] = nil
+    end
     local before = vim.uv.hrtime()
     vim.cmd.source(plugin)
+    dofile(vim.fs.dirname(here) .. '/lsp/pi_ls.lua')
     best = math.min(best, (vim.uv.hrtime() - before) / 1e6)
   end
+  io.stdout:write(('     %.2f ms\n'):format(best))
   T.ok(best < 2, ('%.2f ms'):format(best))
 end)
 

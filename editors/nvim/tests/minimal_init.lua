@@ -6,6 +6,7 @@ vim.o.shadafile = 'NONE'
 vim.o.laststatus = 2
 vim.o.showmode = false
 vim.o.ruler = false
+vim.o.hlsearch = false
 vim.o.statusline = " %f%m %= %{%v:lua.require'pi_ls.status'.statusline()%} "
 vim.g.pi_ls = { cmd = vim.json.decode(vim.env.PI_LS_SERVER) }
 vim.cmd('filetype plugin on | runtime plugin/pi_ls.lua')

@@ -52,7 +52,7 @@ shot statusline 'The meter in the statusline'
 
 type_ ':PiLs transcript' Enter
 see 'I decided against it'
-type_ '?# You' Enter zt
+type_ '?# You' Enter zt ':' Enter
 see 'Could SQLite group by the hour'
 shot transcript 'The conversation'
 type_ q
@@ -60,7 +60,7 @@ type_ q
 type_ ':PiLs tree' Enter
 see '◆ .*assistant +I decided against it'
 see '\[ready to merge\] Implemented'
-type_ '/├' Enter
+type_ '/├ user' Enter
 see '├ user'
 shot tree 'The tree of a session'
 

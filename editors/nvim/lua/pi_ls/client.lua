@@ -138,9 +138,11 @@ end
 function M.command(client, command, arguments, callback)
   local argument = arguments and next(arguments) and arguments or vim.empty_dict()
   local params = { command = command, arguments = { argument } }
+  local plain = require('pi_ls.wire').plain
   local sent, id = client:request('workspace/executeCommand', params, function(err, result)
+    err = plain(err)
     if callback then
-      callback(err, result)
+      callback(err, plain(result))
     elseif err then
       M.show_error(err)
     end
@@ -168,7 +170,7 @@ function M.ask(command, arguments, timeout_ms)
   end
   local params = { command = command, arguments = { arguments or vim.empty_dict() } }
   local answer = client:request_sync('workspace/executeCommand', params, timeout_ms)
-  return answer and not answer.err and answer.result or nil
+  return answer and not answer.err and require('pi_ls.wire').plain(answer.result) or nil
 end
 
 ---Stops the server of the current buffer and starts it anew, with the same buffers and the same session.

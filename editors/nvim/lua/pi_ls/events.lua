@@ -202,7 +202,7 @@ function M.handlers()
   local handlers = {}
   for event in pairs(APPLY) do
     handlers['pi/' .. event] = function(_, params, context)
-      M.handle(context.client_id, event, params)
+      M.handle(context.client_id, event, require('pi_ls.wire').plain(params))
     end
   end
   return handlers

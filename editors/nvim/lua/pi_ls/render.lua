@@ -3,6 +3,7 @@
 local M = {}
 
 local RESULT_LINES = 20
+local CALL_WIDTH = 80
 
 ---@param text string
 ---@return string[]
@@ -51,7 +52,7 @@ function M.call(name, arguments)
   elseif type(arguments) == 'string' then
     shown = arguments
   end
-  local first = tostring(shown):match('^[^\n]*') or ''
+  local first = vim.fn.strcharpart(tostring(shown):match('^[^\n]*'), 0, CALL_WIDTH)
   if #first < #tostring(shown) then
     first = first .. ' …'
   end
