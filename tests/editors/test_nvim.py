@@ -1,4 +1,4 @@
-"""The Neovim plugin, in a real Neovim with the real server: `editors/nvim/tests`, one test for each file there.
+"""The Neovim plugin, in a real Neovim with the real server: one test for each file of `editors/nvim/tests`.
 
 Neovim comes with the development requirements; `NVIM_BIN` names another one. Without any, the tests fail.
 """

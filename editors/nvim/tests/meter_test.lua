@@ -177,11 +177,11 @@ T.test('clone and fork; the message comes back into the prompt', function()
   meter('pi 64% (auto)')
 end)
 
-T.test('close, and what has no session says so', function()
-  vim.cmd('PiLs close')
-  T.wait('closed', function()
-    return require('pi_ls.status').data() == nil or require('pi_ls.status').data().session ~= 'Parser work'
-  end)
+T.test('close, and what needs a session says so', function()
+  vim.cmd 'PiLs close'
+  meter ''
+  vim.cmd 'PiLs compact'
+  T.message '^pi: .*session'
 end)
 
 T.test('reload and log', function()

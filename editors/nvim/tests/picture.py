@@ -1,4 +1,4 @@
-"""A terminal's screen (text with colour sequences) as an SVG: `picture.py TITLE COLUMNS <screen >picture.svg`."""
+"""A terminal's screen, text with colour sequences, as an SVG: `picture.py TITLE COLUMNS <screen >picture`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 WIDTH, HEIGHT, MARGIN, SIZE = 8.4, 18, 10, 14
 FOREGROUND, BACKGROUND = "#e0e2ea", "#14161b"
-BASIC = "#14161b #ffc0b9 #b3f6c0 #fce094 #a6dbff #ffcaff #8cf8f7 #e0e2ea".split()
+BASIC = ["#14161b", "#ffc0b9", "#b3f6c0", "#fce094", "#a6dbff", "#ffcaff", "#8cf8f7", "#e0e2ea"]
 SEQUENCE = re.compile(r"\x1b\[([0-9;:]*)m|\x1b[()][A-Z0-9]|\x0e|\x0f")
 
 
@@ -95,7 +95,9 @@ def line(text: str, row: int, style: Style) -> tuple[str, Style]:
                 front, back = back, front
             left, width = MARGIN + column * WIDTH, columns(piece) * WIDTH
             if back != BACKGROUND:
-                parts.append(f'<rect x="{left:.1f}" y="{top}" width="{width:.1f}" height="{HEIGHT}" fill="{back}"/>')
+                parts.append(
+                    f'<rect x="{left:.1f}" y="{top}" width="{width:.1f}" height="{HEIGHT}" fill="{back}"/>'
+                )
             if piece.strip():
                 extra = ' font-weight="bold"' * style.bold + ' font-style="italic"' * style.italic
                 extra += ' text-decoration="underline"' * style.underline

@@ -90,7 +90,7 @@ type_ Enter
 see 'pi \? \(auto\)'
 
 type_ ':PiLs transcript' Enter
-see 'Critical Context'
+see '<modified-files>'
 type_ q
 
 type_ ':lua require("pi_ls.events").handle(1, "approval_request", { approvalId = "1", toolName = "edit", summary = "Edit bucket.py", args = { path = "bucket.py", edits = { { oldText = "[0] * int((last - first) / HOUR)", newText = "[0] * round((last - first) / HOUR)" } } } })' Enter

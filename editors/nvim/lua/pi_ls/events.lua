@@ -38,7 +38,7 @@ local APPLY = {
   session_closed = function(session, _, instance)
     instance.sessions[session.id] = nil
     if instance.current == session.id then
-      instance.current = next(instance.sessions)
+      instance.current = nil
     end
   end,
   session_info_changed = info { 'name' },
