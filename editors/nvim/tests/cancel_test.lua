@@ -75,5 +75,23 @@ T.test('nothing to stop', function()
   T.message('nothing was running')
 end)
 
+T.test('a server that dies while it compacts leaves no “compacting” behind', function()
+  vim.cmd('PiLs compact')
+  T.wait('compacting', function()
+    return status() == 'pi compacting'
+  end)
+  for _, pid in ipairs(vim.api.nvim_get_proc_children(vim.fn.getpid())) do
+    if pid ~= provider.pid then
+      vim.uv.kill(pid, 'sigkill')
+    end
+  end
+  T.message('the server ended')
+  T.eq('', status())
+  vim.cmd('PiLs restart')
+  T.wait('meter', function()
+    return status() == 'pi 64% (auto)'
+  end)
+end)
+
 provider:kill('sigterm')
 T.finish()

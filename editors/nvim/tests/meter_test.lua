@@ -178,10 +178,10 @@ T.test('clone and fork; the message comes back into the prompt', function()
 end)
 
 T.test('close, and what needs a session says so', function()
-  vim.cmd 'PiLs close'
-  meter ''
-  vim.cmd 'PiLs compact'
-  T.message '^pi: .*session'
+  vim.cmd('PiLs close')
+  meter('')
+  vim.cmd('PiLs compact')
+  T.message('^pi: .*session')
 end)
 
 T.test('reload and log', function()

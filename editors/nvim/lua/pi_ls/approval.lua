@@ -11,20 +11,12 @@ local DECISIONS = {
   { decision = 'no', text = 'No' },
 }
 
----@param path string
----@param root? string
----@return string
-local function locate(path, root)
-  local is_absolute = path:sub(1, 1) == '/' or path:match('^%a:')
-  return vim.fs.normalize(is_absolute and path or (root or vim.fn.getcwd()) .. '/' .. path)
-end
-
 ---A file's text as the agent will find it: of its buffer where it is loaded, else of the disk.
 ---@param path string
 ---@return string
 local function current_text(path)
-  local bufnr = vim.fn.bufnr(path)
-  if bufnr ~= -1 and vim.api.nvim_buf_is_loaded(bufnr) then
+  local bufnr = require('pi_ls.files').buffer(path)
+  if bufnr then
     return table.concat(vim.api.nvim_buf_get_lines(bufnr, 0, -1, false), '\n') .. '\n'
   end
   local file = io.open(path, 'r')
@@ -57,7 +49,7 @@ end
 function M.preview(approval, root)
   local args = approval.args or {}
   local after ---@type string?
-  local path = type(args.path) == 'string' and locate(args.path, root) or nil
+  local path = type(args.path) == 'string' and require('pi_ls.files').locate(args.path, root) or nil
   if path and approval.toolName == 'write' then
     after = args.content or ''
   elseif path and approval.toolName == 'edit' then

@@ -52,8 +52,7 @@ function M.before(client_id, params)
   local instance = require('pi_ls.state').of(client_id)
   local path = CHANGES[params.toolName] and type(params.args) == 'table' and params.args.path
   if instance and type(path) == 'string' then
-    local is_absolute = path:sub(1, 1) == '/' or path:match('^%a:')
-    path = vim.fs.normalize(is_absolute and path or (instance.root or vim.fn.getcwd()) .. '/' .. path)
+    path = require('pi_ls.files').locate(path, instance.root)
     before[params.toolCallId] = { path = path, time = time_of(path) }
   end
 end
@@ -66,8 +65,8 @@ function M.after(_, params)
   if not touched or touched.time == time_of(touched.path) then
     return -- nothing on the disk has changed: the edit, if any, is in the buffer
   end
-  local bufnr = vim.fn.bufnr(vim.fn.fnameescape(touched.path))
-  if bufnr == -1 or not vim.api.nvim_buf_is_loaded(bufnr) then
+  local bufnr = require('pi_ls.files').buffer(touched.path)
+  if not bufnr then
     return
   elseif vim.bo[bufnr].modified then
     local name = vim.fn.fnamemodify(touched.path, ':.')
