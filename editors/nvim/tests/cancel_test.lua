@@ -91,6 +91,10 @@ T.test('a server that dies while it compacts leaves no “compacting” behind',
   T.wait('meter', function()
     return status() == 'pi 64% (auto)'
   end)
+  T.eq('pi-ls://tree', vim.api.nvim_buf_get_name(0))
+  T.eq(root, require('pi_ls.client').get().root_dir)
+  vim.cmd.edit(root .. '/a.txt')
+  T.eq(1, #vim.lsp.get_clients { bufnr = 0, name = 'pi_ls' })
 end)
 
 provider:kill('sigterm')

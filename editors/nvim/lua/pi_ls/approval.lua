@@ -103,8 +103,8 @@ end
 ---@param client_id integer
 ---@param approval pi_ls.Approval
 local function ask(client_id, approval)
-  local instance = require('pi_ls.state').of(client_id)
-  if not instance then
+  local instance, client = require('pi_ls.state').of(client_id), vim.lsp.get_client_by_id(client_id)
+  if not instance or not client then
     return
   end
   asking[client_id] = approval.approvalId
@@ -112,7 +112,7 @@ local function ask(client_id, approval)
   local views = require('pi_ls.view')
   local before = vim.api.nvim_get_current_win()
   close_preview()
-  views.text('approval', client_id, lines, filetype)
+  views.text('approval', client, lines, filetype)
   vim.api.nvim_set_current_win(before)
   vim.cmd.redraw()
   vim.ui.select(DECISIONS, {

@@ -6,6 +6,7 @@ local M = {}
 
 local NAME = 'pi_ls'
 local STOP_TIMEOUT_MS = 6000
+local STOP_POLL_MS = 20
 
 ---@alias pi_ls.Callback fun(err?: lsp.ResponseError, result?: any)
 
@@ -173,29 +174,31 @@ function M.ask(command, arguments, timeout_ms)
   return answer and not answer.err and require('pi_ls.wire').plain(answer.result) or nil
 end
 
+---Attaches a new server to the buffers of its project that are open already.
+---@param client vim.lsp.Client
+local function attach_open_buffers(client)
+  for _, bufnr in ipairs(vim.api.nvim_list_bufs()) do
+    local is_file = vim.api.nvim_buf_is_loaded(bufnr) and vim.bo[bufnr].buftype == ''
+    if is_file and vim.api.nvim_buf_get_name(bufnr) ~= '' then
+      if require('pi_ls.server').root(bufnr) == client.root_dir then
+        vim.lsp.buf_attach_client(bufnr, client.id)
+      end
+    end
+  end
+end
+
 ---Stops the server of the current buffer and starts it anew, with the same buffers and the same session.
 ---@param callback? fun(client: vim.lsp.Client)
 function M.restart(callback)
   local bufnr = vim.api.nvim_get_current_buf()
   local old = M.get(bufnr)
-  if not old then
-    M.ensure(bufnr, callback or function() end)
-    return
-  end
-  local session = require('pi_ls.state').current(old.id)
-  local buffers = vim.tbl_keys(old.attached_buffers)
-  stopping[old.id] = true
-  old:stop()
+  local session = require('pi_ls.state').current(old and old.id)
   local function again()
     local new = start(bufnr)
     if not new then
       return
     end
-    for _, buffer in ipairs(buffers) do
-      if vim.api.nvim_buf_is_loaded(buffer) then
-        vim.lsp.buf_attach_client(buffer, new.id)
-      end
-    end
+    attach_open_buffers(new)
     when_ready(new, function(client)
       if client and session and session.info.sessionFile then
         M.command(client, 'pi.openSession', { path = session.info.sessionFile }, function() end)
@@ -205,25 +208,24 @@ function M.restart(callback)
       end
     end)
   end
-  local timer, waited = assert(vim.uv.new_timer()), 0
-  timer:start(
-    20,
-    20,
-    vim.schedule_wrap(function()
-      waited = waited + 20
-      if timer:is_closing() then
-        return
-      end
-      if vim.lsp.get_client_by_id(old.id) and waited < STOP_TIMEOUT_MS then
-        return
-      end
-      timer:close()
-      if vim.lsp.get_client_by_id(old.id) then
-        old:stop(true)
-      end
+  if not old then
+    again()
+    return
+  end
+  stopping[old.id] = true
+  old:stop()
+  local deadline = vim.uv.now() + STOP_TIMEOUT_MS
+  local function wait()
+    if not vim.lsp.get_client_by_id(old.id) then
       again()
-    end)
-  )
+    elseif vim.uv.now() > deadline then
+      old:stop(true)
+      again()
+    else
+      vim.defer_fn(wait, STOP_POLL_MS)
+    end
+  end
+  wait()
 end
 
 return M

@@ -189,7 +189,7 @@ local function bash(given)
       output = result.output,
       exitCode = result.exitCode,
     }
-    require('pi_ls.view').text('bash', given.client.id, require('pi_ls.render').message(message))
+    require('pi_ls.view').text('bash', given.client, require('pi_ls.render').message(message))
   end)
 end
 

@@ -2,8 +2,6 @@
 
 local M = {}
 
-local target ---@type integer? the server the prompt goes to
-
 ---Sends a prompt and shows the conversation beside.
 ---@param client vim.lsp.Client
 ---@param text string
@@ -33,7 +31,7 @@ end
 
 ---@param bufnr integer
 local function send_buffer(bufnr)
-  local client = target and vim.lsp.get_client_by_id(target)
+  local client = require('pi_ls.client').get(bufnr)
   local text = text_of(bufnr)
   if not client then
     require('pi_ls.notify').error('the server of this prompt is not running any more; :PiLs restart')
@@ -72,11 +70,10 @@ end
 ---@param client vim.lsp.Client
 ---@param text? string
 function M.open(client, text)
-  target = client.id
   local views = require('pi_ls.view')
   local is_new = views.find('prompt') == nil
   local bufnr, window = views.open('prompt', {
-    client_id = client.id,
+    client = client,
     filetype = 'pi_ls_prompt',
     markdown = true,
     window = require('pi_ls.config').get().windows.prompt,

@@ -132,7 +132,7 @@ function M.show(client, name, command, arguments)
       require('pi_ls.client').show_error(err)
       return
     end
-    require('pi_ls.view').text(name, client.id, M[name](result))
+    require('pi_ls.view').text(name, client, M[name](result))
   end)
 end
 

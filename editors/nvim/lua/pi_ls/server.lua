@@ -4,10 +4,13 @@ local M = {}
 
 ---The project a buffer belongs to: the nearest directory with a marker, else where Neovim works.
 ---
----`~/.pi` holds pi's own files and makes the home directory no project.
+---`~/.pi` holds pi's own files and makes the home directory no project. The plugin's own buffers know theirs.
 ---@param bufnr integer
 ---@return string
 function M.root(bufnr)
+  if vim.b[bufnr].pi_ls_root then
+    return vim.b[bufnr].pi_ls_root
+  end
   local markers = require('pi_ls.config').get().root_markers
   local home = vim.fs.normalize('~')
   local root = vim.fs.root(bufnr, function(name, path)

@@ -9,8 +9,7 @@ local DRAW_MS = 40
 local RELOAD_MS = 100
 
 ---@class pi_ls.TranscriptView
----@field client_id integer
----@field session_id? string
+---@field root? string the project it shows
 ---@field settled integer number of settled lines
 ---@field live? table the assistant message being written
 ---@field tools table<string, table> tools at work, by call id
@@ -19,11 +18,22 @@ local RELOAD_MS = 100
 ---@field reloading boolean
 
 ---@type pi_ls.TranscriptView
-local view = { client_id = -1, settled = 0, tools = {}, order = {}, drawing = false, reloading = false }
+local view = { settled = 0, tools = {}, order = {}, drawing = false, reloading = false }
 
 ---@return integer?
 local function buffer()
   return require('pi_ls.view').find('session')
+end
+
+---@return vim.lsp.Client?
+local function shown_client()
+  return require('pi_ls.view').client('session')
+end
+
+---@return pi_ls.Session?
+local function current()
+  local client = shown_client()
+  return require('pi_ls.state').current(client and client.id)
 end
 
 ---Changes lines; windows whose cursor was at the end stay at the end.
@@ -87,7 +97,7 @@ local function settle(message)
 end
 
 local function name_windows()
-  local session = require('pi_ls.state').current(view.client_id)
+  local session = current()
   local name = session and (session.info.name or session.info.sessionId) or 'no session'
   for _, window in ipairs(vim.fn.win_findbuf(buffer() or -1)) do
     vim.wo[window].winbar = (' pi: %s  %%=g? keys '):format(name:gsub('%%', '%%%%'))
@@ -96,8 +106,8 @@ end
 
 ---Reads the whole context again.
 function M.reload()
-  local client = vim.lsp.get_client_by_id(view.client_id)
-  if not client or not buffer() then
+  local client = shown_client()
+  if not client then
     return
   end
   local lines = {}
@@ -115,8 +125,6 @@ function M.reload()
         page(result.cursor)
         return
       end
-      local current = require('pi_ls.state').current(view.client_id)
-      view.session_id = current and current.id
       put(0, lines)
       view.settled = #lines
       draw_tail()
@@ -228,12 +236,11 @@ local function watch()
     group = vim.api.nvim_create_augroup('pi_ls_transcript', {}),
     pattern = patterns,
     callback = function(event)
-      local data = event.data
-      local current = require('pi_ls.state').current(view.client_id)
-      local params = data.params or {}
-      local mine = not params.sessionId or not current or params.sessionId == current.id
-      if data.client_id == view.client_id and mine and buffer() and ON[data.event] then
-        ON[data.event](params)
+      local client, session = shown_client(), current()
+      local params = event.data.params or {}
+      local is_current = not params.sessionId or not session or params.sessionId == session.id
+      if client and event.data.client_id == client.id and is_current then
+        ON[event.data.event](params)
       end
     end,
   })
@@ -242,10 +249,10 @@ end
 ---@param client vim.lsp.Client
 ---@param enter? boolean default true
 function M.open(client, enter)
-  local is_same = view.client_id == client.id and buffer() ~= nil
-  view.client_id = client.id
+  local is_same = buffer() ~= nil and view.root == client.root_dir
+  view.root = client.root_dir
   local bufnr, window = require('pi_ls.view').open('session', {
-    client_id = client.id,
+    client = client,
     filetype = 'pi_ls_session',
     markdown = true,
     window = require('pi_ls.config').get().windows.transcript,
@@ -255,7 +262,7 @@ function M.open(client, enter)
         'i',
         'write a prompt',
         function()
-          require('pi_ls.prompt').open(client)
+          require('pi_ls.prompt').open(shown_client() or client)
         end,
       },
       { 'R', 'read the conversation again', M.reload },
@@ -263,7 +270,7 @@ function M.open(client, enter)
         '<C-c>',
         'stop what runs',
         function()
-          require('pi_ls.client').command(client, 'pi.abort')
+          require('pi_ls.client').command(shown_client() or client, 'pi.abort')
         end,
       },
     },

@@ -9,19 +9,17 @@ local KIND_WIDTH = 11
 local namespace = vim.api.nvim_create_namespace('pi_ls_tree')
 
 ---@class pi_ls.TreeView
----@field client_id integer
----@field session_id? string
 ---@field filter integer index in FILTERS
 ---@field nodes pi_ls.Node[] one a line
 ---@field levels string[] fold level of each line
 ---@field pending boolean a refresh is on its way
 
 ---@type pi_ls.TreeView
-local view = { client_id = -1, filter = 1, nodes = {}, levels = {}, pending = false }
+local view = { filter = 1, nodes = {}, levels = {}, pending = false }
 
 ---@return vim.lsp.Client?
 local function client()
-  return vim.lsp.get_client_by_id(view.client_id)
+  return require('pi_ls.view').client('tree')
 end
 
 ---@param node pi_ls.Node
@@ -119,7 +117,8 @@ end
 
 ---@param window integer
 local function name_window(window)
-  local state = require('pi_ls.state').current(view.client_id)
+  local one = client()
+  local state = require('pi_ls.state').current(one and one.id)
   local name = state and (state.info.name or state.info.sessionId) or ''
   local filter = FILTERS[view.filter]
   local shown = filter == 'default' and '' or (' · %s'):format(filter)
@@ -226,7 +225,7 @@ local function whole()
     for _, message in ipairs(result.messages) do
       if message.entryId == node.id then
         local lines = require('pi_ls.render').message(message)
-        require('pi_ls.view').text('entry', one.id, lines)
+        require('pi_ls.view').text('entry', one, lines)
         return
       end
     end
@@ -327,7 +326,8 @@ local function watch()
       'PiLsSessionInfoChanged',
     },
     callback = function(event)
-      if event.data.client_id == view.client_id then
+      local one = client()
+      if one and event.data.client_id == one.id then
         refresh_soon()
       end
     end,
@@ -336,9 +336,8 @@ end
 
 ---@param one vim.lsp.Client
 function M.open(one)
-  view.client_id = one.id
   local bufnr, window = require('pi_ls.view').open('tree', {
-    client_id = one.id,
+    client = one,
     filetype = 'pi_ls_tree',
     window = require('pi_ls.config').get().windows.tree,
     keys = KEYS,

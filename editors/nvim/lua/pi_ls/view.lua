@@ -8,7 +8,7 @@ local M = {}
 ---@field [3] fun()
 
 ---@class pi_ls.View.Options
----@field client_id integer the server it shows something of
+---@field client vim.lsp.Client the server it shows something of
 ---@field filetype string
 ---@field markdown? boolean highlight it as Markdown
 ---@field window string modifiers and size of the window, as for `:split`
@@ -87,6 +87,14 @@ local function close()
   end
 end
 
+---The server a view shows something of: the one it was opened for, or that server's successor.
+---@param name string
+---@return vim.lsp.Client?
+function M.client(name)
+  local bufnr = M.find(name)
+  return bufnr and require('pi_ls.client').get(bufnr) or nil
+end
+
 ---@param bufnr integer
 ---@param keys pi_ls.Key[]
 local function set_keys(bufnr, keys)
@@ -116,7 +124,8 @@ function M.open(name, options)
   local bufnr = M.find(name)
   local is_new = not bufnr
   bufnr = bufnr or make(name)
-  vim.b[bufnr].pi_ls_client = options.client_id
+  vim.b[bufnr].pi_ls_client = options.client.id
+  vim.b[bufnr].pi_ls_root = options.client.root_dir
   local window = M.window(bufnr)
   if window then
     vim.api.nvim_set_current_win(window)
@@ -157,12 +166,12 @@ end
 
 ---Shows a text to be read, and nothing else.
 ---@param name string
----@param client_id integer
+---@param client vim.lsp.Client
 ---@param lines string[]
 ---@param filetype? string default: Markdown
-function M.text(name, client_id, lines, filetype)
+function M.text(name, client, lines, filetype)
   local bufnr = M.open(name, {
-    client_id = client_id,
+    client = client,
     filetype = filetype or 'pi_ls_text',
     markdown = filetype == nil,
     window = require('pi_ls.config').get().windows.text,
