@@ -107,18 +107,20 @@ function F.branched(root, id)
   })
 end
 
----A provider on loopback as a process of its own; `reply` is Python source of its every answer.
-function F.provider(reply)
+---A provider on loopback as a process of its own. Python source: the reply to every request, and a list of
+---replies that come first.
+function F.provider(reply, script)
   local source = ([[
 import asyncio, sys
 from tests.provider import Call, Provider, Reply
 async def main():
     async with Provider() as provider:
+        provider.script = %s
         provider.default = %s
         print(provider.url, flush=True)
         await asyncio.to_thread(sys.stdin.read)
 asyncio.run(main())
-]]):format(reply)
+]]):format(script or '[]', reply)
   local url
   local process = vim.system({ vim.env.PI_LS_PYTHON, '-c', source }, {
     stdin = true,

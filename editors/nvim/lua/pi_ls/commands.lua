@@ -193,6 +193,23 @@ local function bash(given)
   end)
 end
 
+---@param given pi_ls.Arguments
+local function unqueue(given)
+  local client = require('pi_ls.client')
+  client.command(given.client, 'pi.clearQueue', nil, function(err, result)
+    if err then
+      client.show_error(err)
+      return
+    end
+    local texts = vim.list_extend(result.steering, result.followUp)
+    if #texts == 0 then
+      require('pi_ls.notify').info('nothing waits')
+    else
+      require('pi_ls.prompt').open(given.client, table.concat(texts, '\n\n'))
+    end
+  end)
+end
+
 ---@param result table
 ---@return string
 local function aborted(result)
@@ -355,6 +372,7 @@ M.subcommands = {
       return state.trusted and 'this project is trusted' or 'this project is not trusted'
     end),
   },
+  unqueue = { summary = 'take back what waits to be said, into the prompt', run = unqueue },
   undo = {
     summary = 'take the last compaction back',
     run = simple('pi.undoCompaction', nil, function(result)
