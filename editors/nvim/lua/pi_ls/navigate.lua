@@ -142,8 +142,8 @@ end
 ---@param client vim.lsp.Client
 function M.select(client)
   local outline = require('pi_ls.outline')
-  outline.fetch(client, {}, function(tree)
-    local items = vim.list_extend(outline.other_tips(tree.nodes), outline.own_messages(tree.nodes))
+  outline.all(client, {}, function(nodes)
+    local items = vim.list_extend(outline.other_tips(nodes), outline.own_messages(nodes))
     if #items == 0 then
       require('pi_ls.notify').info('this session has no other place to go to')
       return

@@ -14,56 +14,71 @@
 ---@field isLeaf boolean
 ---@field orphan? boolean
 
----@class pi_ls.Outline
----@field nodes pi_ls.Node[] depth first
----@field leafId? string
-
 local M = {}
 
----Fetches the whole tree, page after page.
+---@alias pi_ls.OnPage fun(nodes: pi_ls.Node[], is_last: boolean)
+
+---Fetches the whole tree; calls back with each page as it comes, in order.
 ---@param client vim.lsp.Client
 ---@param arguments table `filter`, `query`, `sessionId`
----@param callback fun(outline: pi_ls.Outline)
-function M.fetch(client, arguments, callback)
-  local nodes = {}
+---@param on_page pi_ls.OnPage
+---@param on_error? fun()
+function M.fetch(client, arguments, on_page, on_error)
   local function page(cursor)
     local asked = vim.tbl_extend('force', arguments, { cursor = cursor })
     require('pi_ls.client').command(client, 'pi.getTree', asked, function(err, result)
       if err then
         require('pi_ls.client').show_error(err)
+        if on_error then
+          on_error()
+        end
         return
       end
-      vim.list_extend(nodes, result.nodes)
-      if result.hasMore and result.cursor then
+      local has_more = result.hasMore and result.cursor ~= nil
+      on_page(result.nodes, not has_more)
+      if has_more then
         page(result.cursor)
-      else
-        callback { nodes = nodes, leafId = result.leafId }
       end
     end)
   end
   page(nil)
 end
 
----How deep each node lies, counting real forks only: a line of talk stays flat.
----@param nodes pi_ls.Node[]
----@return table<string, integer> depth by id
----@return table<string, true> nodes that begin a branch, by id
-function M.depths(nodes)
-  local siblings = {} ---@type table<string, integer>
-  for _, node in ipairs(nodes) do
-    local parent = node.parentId or ''
-    siblings[parent] = (siblings[parent] or 0) + 1
-  end
-  local depths, begins = {}, {}
-  for _, node in ipairs(nodes) do
-    local depth = node.parentId and depths[node.parentId] or 0
-    if node.parentId and siblings[node.parentId] > 1 then
-      depth = depth + 1
-      begins[node.id] = true
+---Fetches the whole tree; calls back once.
+---@param client vim.lsp.Client
+---@param arguments table
+---@param callback fun(nodes: pi_ls.Node[])
+function M.all(client, arguments, callback)
+  local nodes = {} ---@type pi_ls.Node[]
+  M.fetch(client, arguments, function(page, is_last)
+    vim.list_extend(nodes, page)
+    if is_last then
+      callback(nodes)
     end
-    depths[node.id] = depth
-  end
-  return depths, begins
+  end)
+end
+
+---@class pi_ls.Placer knows the nodes it was given before
+---@field private depths table<string, integer>
+---@field private children table<string, integer>
+local Placer = {}
+Placer.__index = Placer
+
+---@return pi_ls.Placer
+function M.placer()
+  return setmetatable({ depths = {}, children = {} }, Placer)
+end
+
+---How deep the next node lies, and whether it begins a branch. Only real forks count: a line of talk stays flat.
+---@param node pi_ls.Node
+---@return integer depth
+---@return boolean begins
+function Placer:place(node)
+  local parent = node.parentId
+  local begins = parent ~= nil and (self.children[parent] or 0) > 1
+  local depth = (parent and self.depths[parent] or 0) + (begins and 1 or 0)
+  self.depths[node.id], self.children[node.id] = depth, node.childCount
+  return depth, begins
 end
 
 ---The ends of the branches that are left aside, newest first.

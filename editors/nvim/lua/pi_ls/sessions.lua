@@ -107,8 +107,8 @@ end
 ---@param client vim.lsp.Client
 function M.select_fork(client)
   local outline = require('pi_ls.outline')
-  outline.fetch(client, { filter = 'user-only' }, function(tree)
-    local items = outline.own_messages(tree.nodes)
+  outline.all(client, { filter = 'user-only' }, function(nodes)
+    local items = outline.own_messages(nodes)
     if #items == 0 then
       require('pi_ls.notify').info('there is no message to fork from')
       return

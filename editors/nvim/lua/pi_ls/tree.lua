@@ -13,9 +13,11 @@ local namespace = vim.api.nvim_create_namespace('pi_ls_tree')
 ---@field nodes pi_ls.Node[] one a line
 ---@field levels string[] fold level of each line
 ---@field pending boolean a refresh is on its way
+---@field loading boolean pages are on their way
+---@field root? string the project it shows
 
 ---@type pi_ls.TreeView
-local view = { filter = 1, nodes = {}, levels = {}, pending = false }
+local view = { filter = 1, nodes = {}, levels = {}, pending = false, loading = false }
 
 ---@return vim.lsp.Client?
 local function client()
@@ -44,69 +46,44 @@ local function kind_group(node)
   return node.onPath and groups[node.role] or 'PiLsOffPath'
 end
 
----@param nodes pi_ls.Node[]
----@return string[] lines
----@return string[] levels
----@return integer[] where the text of each line begins (bytes)
-local function layout(nodes)
-  local outline = require('pi_ls.outline')
-  local depths, begins = outline.depths(nodes)
-  local lines, levels, starts = {}, {}, {}
-  for index, node in ipairs(nodes) do
-    local depth = depths[node.id]
-    local rail = depth > 0 and ('│ '):rep(depth - 1) .. (begins[node.id] and '├ ' or '│ ') or ''
-    local kind = ('%-10s '):format(outline.kind(node))
-    local text = vim.fn.strcharpart(node.text:gsub('%s+', ' '), 0, TEXT_WIDTH)
-    lines[index] = rail .. kind .. (node.orphan and '(orphan) ' or '') .. text
-    levels[index] = begins[node.id] and ('>%d'):format(depth) or tostring(depth)
-    starts[index] = #rail
-  end
-  return lines, levels, starts
+---@param node pi_ls.Node
+---@param depth integer
+---@param begins boolean
+---@return string line
+---@return integer where its text begins (bytes)
+local function line_of(node, depth, begins)
+  local rail = depth > 0 and ('│ '):rep(depth - 1) .. (begins and '├ ' or '│ ') or ''
+  local kind = ('%-10s '):format(require('pi_ls.outline').kind(node))
+  local text = vim.fn.strcharpart(node.text:gsub('%s+', ' '), 0, TEXT_WIDTH)
+  return rail .. kind .. (node.orphan and '(orphan) ' or '') .. text, #rail
 end
 
 ---@param bufnr integer
----@param starts integer[]
-local function decorate(bufnr, starts)
-  local numbers = require('pi_ls.numbers')
-  vim.api.nvim_buf_clear_namespace(bufnr, namespace, 0, -1)
-  for index, node in ipairs(view.nodes) do
-    vim.api.nvim_buf_set_extmark(bufnr, namespace, index - 1, 0, {
-      sign_text = sign_of(node),
-      sign_hl_group = group_of(node),
-      virt_text = { { ' ' .. numbers.short(node.tokens), 'PiLsDetail' } },
-      virt_text_pos = 'right_align',
-    })
-    if node.label then
-      vim.api.nvim_buf_set_extmark(bufnr, namespace, index - 1, starts[index] + KIND_WIDTH, {
-        virt_text = { { ('[%s] '):format(node.label), 'PiLsLabel' } },
-        virt_text_pos = 'inline', -- before the text: it is seen however narrow the window
-      })
-    end
-    vim.api.nvim_buf_set_extmark(bufnr, namespace, index - 1, 0, {
-      end_col = starts[index],
-      hl_group = 'PiLsDetail',
-    })
-    vim.api.nvim_buf_set_extmark(bufnr, namespace, index - 1, starts[index], {
-      end_col = starts[index] + KIND_WIDTH - 1,
-      hl_group = kind_group(node),
-    })
-    if not node.onPath then
-      vim.api.nvim_buf_set_extmark(bufnr, namespace, index - 1, starts[index] + KIND_WIDTH, {
-        end_row = index,
-        hl_group = 'PiLsOffPath',
-      })
-    end
+---@param row integer 0-based
+---@param node pi_ls.Node
+---@param start integer where the line's text begins
+local function decorate(bufnr, row, node, start)
+  local function mark(column, options)
+    vim.api.nvim_buf_set_extmark(bufnr, namespace, row, column, options)
   end
-end
-
----@param window integer
----@param id? string
-local function put_cursor(window, id)
-  for index, node in ipairs(view.nodes) do
-    if node.id == id or not id and node.isLeaf then
-      vim.api.nvim_win_set_cursor(window, { index, 0 })
-      return
-    end
+  mark(0, {
+    sign_text = sign_of(node),
+    sign_hl_group = group_of(node),
+    virt_text = { { ' ' .. require('pi_ls.numbers').short(node.tokens), 'PiLsDetail' } },
+    virt_text_pos = 'right_align',
+  })
+  if node.label then
+    mark(start + KIND_WIDTH, {
+      virt_text = { { ('[%s] '):format(node.label), 'PiLsLabel' } },
+      virt_text_pos = 'inline', -- before the text: it is seen however narrow the window
+    })
+  end
+  if start > 0 then
+    mark(0, { end_col = start, hl_group = 'PiLsDetail' })
+  end
+  mark(start, { end_col = start + KIND_WIDTH - 1, hl_group = kind_group(node) })
+  if not node.onPath then
+    mark(start + KIND_WIDTH, { end_row = row + 1, hl_group = 'PiLsOffPath' })
   end
 end
 
@@ -125,54 +102,99 @@ local function name_window(window)
   vim.wo[window].winbar = (' pi tree: %s%s  %%=g? keys '):format(name:gsub('%%', '%%%%'), shown)
 end
 
----@param nodes pi_ls.Node[]
----@param focus? string
-local function show(nodes, focus)
-  local views = require('pi_ls.view')
-  local bufnr = views.find('tree')
-  if not bufnr then
-    return
-  end
-  local lines, levels, starts = layout(nodes)
-  view.nodes, view.levels = nodes, levels
-  views.set_lines(bufnr, 0, -1, #lines > 0 and lines or { '(nothing to show)' })
-  decorate(bufnr, starts)
-  local window = views.window(bufnr)
-  if window then
-    name_window(window)
-    vim.api.nvim_win_call(window, function()
-      vim.cmd('normal! zx')
-    end)
-    put_cursor(window, focus)
+---@param window integer
+---@param id? string
+local function put_cursor(window, id)
+  for index, node in ipairs(view.nodes) do
+    if node.id == id or not id and node.isLeaf then
+      vim.api.nvim_win_set_cursor(window, { index, 0 })
+      return
+    end
   end
 end
 
----@param focus? string entry to put the cursor on; default: stays, or the leaf
+---Puts a page of nodes in the place of the lines that are there.
+---@param bufnr integer
+---@param first integer 0-based row
+---@param nodes pi_ls.Node[]
+---@param placer pi_ls.Placer
+local function put_page(bufnr, first, nodes, placer)
+  local lines, starts = {}, {}
+  for index, node in ipairs(nodes) do
+    local depth, begins = placer:place(node)
+    lines[index], starts[index] = line_of(node, depth, begins)
+    view.nodes[first + index] = node
+    view.levels[first + index] = begins and ('>%d'):format(depth) or tostring(depth)
+  end
+  vim.api.nvim_buf_clear_namespace(bufnr, namespace, first, first + #lines)
+  require('pi_ls.view').set_lines(bufnr, first, first + #lines, lines)
+  for index, node in ipairs(nodes) do
+    decorate(bufnr, first + index - 1, node, starts[index])
+  end
+end
+
+---Takes away what is left of an earlier, longer tree.
+---@param bufnr integer
+---@param count integer
+local function cut(bufnr, count)
+  for index = #view.nodes, count + 1, -1 do
+    view.nodes[index], view.levels[index] = nil, nil
+  end
+  vim.api.nvim_buf_clear_namespace(bufnr, namespace, count, -1)
+  require('pi_ls.view').set_lines(bufnr, count, -1, count == 0 and { '(nothing to show)' } or {})
+end
+
+---Reads the tree again and shows it page by page.
+---@param focus? string entry to put the cursor on; default: where it was, at first the leaf
 function M.refresh(focus)
-  local one = client()
-  if not one then
+  local views, one = require('pi_ls.view'), client()
+  local bufnr = views.find('tree')
+  if not one or not bufnr then
     return
   end
-  local arguments = { filter = FILTERS[view.filter] }
-  require('pi_ls.outline').fetch(one, arguments, function(outline)
-    show(outline.nodes, focus)
+  local is_first, count, placer = #view.nodes == 0, 0, require('pi_ls.outline').placer()
+  local function on_page(nodes, is_last)
+    if not vim.api.nvim_buf_is_valid(bufnr) then
+      return
+    end
+    put_page(bufnr, count, nodes, placer)
+    count = count + #nodes
+    local window = views.window(bufnr)
+    if is_last then
+      cut(bufnr, count)
+      view.loading = false
+    end
+    if window and is_last then
+      name_window(window)
+      if focus or is_first then
+        put_cursor(window, focus)
+      end
+    end
+  end
+  view.loading = true
+  require('pi_ls.outline').fetch(one, { filter = FILTERS[view.filter] }, on_page, function()
+    view.loading = false
   end)
 end
 
----Once, a moment after the last of several events.
+---Once, a moment after the first of several events, and not before an earlier reading has ended.
 local function refresh_soon()
   if view.pending then
     return
   end
   view.pending = true
-  vim.defer_fn(function()
+  local function now()
+    if view.loading then
+      vim.defer_fn(now, REFRESH_MS)
+      return
+    end
     view.pending = false
     local bufnr = require('pi_ls.view').find('tree')
-    local window = bufnr and require('pi_ls.view').window(bufnr)
-    if window then
+    if bufnr and require('pi_ls.view').window(bufnr) then
       M.refresh()
     end
-  end, REFRESH_MS)
+  end
+  vim.defer_fn(now, REFRESH_MS)
 end
 
 ---@param how? pi_ls.Navigation
@@ -336,6 +358,9 @@ end
 
 ---@param one vim.lsp.Client
 function M.open(one)
+  if view.root ~= one.root_dir then
+    view.root, view.nodes, view.levels = one.root_dir, {}, {}
+  end
   local bufnr, window = require('pi_ls.view').open('tree', {
     client = one,
     filetype = 'pi_ls_tree',
