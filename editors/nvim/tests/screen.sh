@@ -10,6 +10,7 @@ nvim=${NVIM_BIN:-$(dirname "$PI_LS_PYTHON")/nvim}
 [ -x "$nvim" ] || nvim=nvim
 unset VIMRUNTIME NVIM TMUX
 
+[ -z "${SHOTS:-}" ] || SHOTS=$(mkdir -p "$SHOTS" && cd "$SHOTS" && pwd)
 scratch=$(mktemp -d)
 socket=pi-screen-$$
 t() { tmux -u -L "$socket" -f /dev/null "$@"; }
@@ -39,7 +40,6 @@ see() {
 type_() { t send-keys "$@"; }
 shot() {
     [ -n "${SHOTS:-}" ] || return 0
-    mkdir -p "$SHOTS"
     t capture-pane -pe | "$PI_LS_PYTHON" "$here/picture.py" "$2" 110 >"$SHOTS/$1.svg"
 }
 

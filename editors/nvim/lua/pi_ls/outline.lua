@@ -69,7 +69,8 @@ function M.placer()
   return setmetatable({ depths = {}, children = {} }, Placer)
 end
 
----How deep the next node lies, and whether it begins a branch. Only real forks count: a line of talk stays flat.
+---How deep the next node lies, and whether it begins a branch.
+---Only real forks count: a line of talk stays flat.
 ---@param node pi_ls.Node
 ---@return integer depth
 ---@return boolean begins
