@@ -11,7 +11,7 @@ if ! dpkg -s "${packages[@]}" >/dev/null 2>&1; then
 fi
 
 .venv/bin/python -m pytest tests/editors
-luacheck -q editors/nvim
+(cd editors/nvim && luacheck -q .)
 if command -v npm >/dev/null; then
     (cd editors/nvim/tools && npm ci --silent && node format.mjs --check)
 fi

@@ -30,6 +30,9 @@
   "From here on the meter has the face `error'."
   :type 'number)
 
+(defconst pi-ls--nothing (make-hash-table :size 1)
+  "JSON's empty object.")
+
 (defvar pi-ls--usage (make-hash-table :test #'eq :weakness 'key)
   "What is known of the context, by server.")
 
@@ -115,7 +118,7 @@
   "Have SERVER run NAME with ARGUMENTS (a plist); call ON-RESULT with its answer."
   (jsonrpc-async-request
    server :workspace/executeCommand
-   (list :command name :arguments (vector (or arguments eglot--{})))
+   (list :command name :arguments (vector (or arguments pi-ls--nothing)))
    :timeout nil
    :success-fn on-result
    :error-fn (jsonrpc-lambda (&key message &allow-other-keys)
