@@ -54,6 +54,27 @@ T.test('views belong to the project they were opened from', function()
   vim.cmd.close()
 end)
 
+T.test('a file of another project never means the only server that runs', function()
+  local three = F.project('three')
+  F.write(three .. '/noext', 'x\n')
+  for _, client in ipairs(clients()) do
+    if client.root_dir == two then
+      client:stop()
+    end
+  end
+  T.wait('one', function()
+    return #clients() == 1
+  end)
+  vim.cmd.edit(three .. '/noext')
+  T.eq(nil, require('pi_ls.client').get())
+  T.eq('', status())
+  vim.cmd.edit(two .. '/a.txt')
+  vim.cmd('PiLs restart')
+  T.wait('the second again', function()
+    return status() == 'pi 10% (auto)'
+  end)
+end)
+
 T.test('a server that is killed is reported, and restarts with its buffers and its session', function()
   vim.cmd.edit(one .. '/a.txt')
   vim.cmd('PiLs new Kept')

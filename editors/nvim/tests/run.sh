@@ -23,7 +23,7 @@ for test in "$@"; do
     XDG_CONFIG_HOME=$scratch/$name/config XDG_DATA_HOME=$scratch/$name/data \
         XDG_STATE_HOME=$scratch/$name/state XDG_CACHE_HOME=$scratch/$name/cache \
         XDG_RUNTIME_DIR=$scratch/$name/run HOME=$scratch/$name/home PI_LS_SCRATCH=$scratch/$name \
-        timeout 180 "$nvim" --headless -u "$here/minimal_init.lua" -l "$test" || {
+        timeout -k 5 180 "$nvim" --headless -u "$here/minimal_init.lua" -l "$test" || {
         failed=1
         tail -40 "$scratch/$name/state/nvim/lsp.log" 2>/dev/null || true
     }

@@ -14,11 +14,13 @@ local waiting = {} ---@type table<integer, fun(client?: vim.lsp.Client)[]>
 local stopping = {} ---@type table<integer, true>
 
 ---The running server a buffer means: the one it shows something of, the one attached to it, the one of its
----project, or the only one there is.
+---project. A buffer that is no file (a terminal, a help page) means the only one there is.
 ---@param bufnr? integer
 ---@return vim.lsp.Client?
 function M.get(bufnr)
-  bufnr = vim._resolve_bufnr and vim._resolve_bufnr(bufnr) or bufnr or vim.api.nvim_get_current_buf()
+  if not bufnr or bufnr == 0 then
+    bufnr = vim.api.nvim_get_current_buf()
+  end
   local shown = vim.b[bufnr].pi_ls_client
   local client = shown and vim.lsp.get_client_by_id(shown)
   if client and not client:is_stopped() then
@@ -29,7 +31,8 @@ function M.get(bufnr)
     return client
   end
   local all = vim.lsp.get_clients { name = NAME }
-  if #all < 2 then
+  local is_anywhere = vim.bo[bufnr].buftype ~= '' and not vim.b[bufnr].pi_ls_root
+  if #all == 0 or #all == 1 and is_anywhere then
     return all[1]
   end
   local root = require('pi_ls.server').root(bufnr)
@@ -188,8 +191,7 @@ local function attach_open_buffers(client)
 end
 
 ---Stops the server of the current buffer and starts it anew, with the same buffers and the same session.
----@param callback? fun(client: vim.lsp.Client)
-function M.restart(callback)
+function M.restart()
   local bufnr = vim.api.nvim_get_current_buf()
   local old = M.get(bufnr)
   local session = require('pi_ls.state').current(old and old.id)
@@ -202,9 +204,6 @@ function M.restart(callback)
     when_ready(new, function(client)
       if client and session and session.info.sessionFile then
         M.command(client, 'pi.openSession', { path = session.info.sessionFile }, function() end)
-      end
-      if client and callback then
-        callback(client)
       end
     end)
   end

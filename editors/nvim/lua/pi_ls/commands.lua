@@ -85,9 +85,13 @@ local function auto(given)
   local current = require('pi_ls.state').current(given.client.id)
   local usage = current and current.usage or {}
   if word ~= 'on' and word ~= 'off' then
-    local state = usage.autoCompactionEnabled == nil and 'unknown'
+    local enabled = usage.autoCompactionEnabled
+    if enabled == nil and current then
+      enabled = current.info.autoCompactionEnabled
+    end
+    local state = enabled == nil and 'unknown'
       or usage.autoCompactionPaused and 'paused'
-      or usage.autoCompactionEnabled and 'on'
+      or enabled and 'on'
       or 'off'
     require('pi_ls.notify').info('automatic compaction is ' .. state)
     return
