@@ -75,6 +75,22 @@ T.test('a file of another project never means the only server that runs', functi
   end)
 end)
 
+T.test('commands work where the server is not enabled', function()
+  vim.lsp.enable('pi_ls', false)
+  T.wait('none', function()
+    return #clients() == 0
+  end)
+  vim.cmd.edit(one .. '/a.txt')
+  vim.cmd('PiLs abort')
+  T.message('nothing was running')
+  vim.lsp.enable('pi_ls')
+  vim.cmd.edit(two .. '/a.txt')
+  vim.cmd('PiLs restart')
+  T.wait('the second again', function()
+    return status() == 'pi 10% (auto)'
+  end)
+end)
+
 T.test('a server that is killed is reported, and restarts with its buffers and its session', function()
   vim.cmd.edit(one .. '/a.txt')
   vim.cmd('PiLs new Kept')
@@ -259,6 +275,7 @@ T.test('a missing program is told once, in words, and by checkhealth', function(
   T.wait('none', function()
     return #clients() == 0
   end)
+  package.loaded['pi_ls.server'] = nil -- as in a Neovim that has just started
   vim.lsp.config('pi_ls', { cmd = { '/nowhere/pi-ls' } })
   F.write(one .. '/new.py', 'pass\n')
   F.write(one .. '/newer.py', 'pass\n')

@@ -49,15 +49,21 @@ function M.missing()
   end
 end
 
-local told_missing = false
+local checked = false
 
 ---Neovim only writes to its log when a server's program is missing; this tells the user, once.
+---Asking for the configuration may make it anew, and so come back here: hence the flag goes up first.
 local function tell_if_missing()
-  local cmd = M.missing()
-  if cmd and not told_missing then
-    told_missing = true
-    require('pi_ls.notify').warn(M.how_to_install(cmd))
+  if checked then
+    return
   end
+  checked = true
+  vim.schedule(function()
+    local cmd = M.missing()
+    if cmd then
+      require('pi_ls.notify').warn(M.how_to_install(cmd))
+    end
+  end)
 end
 
 ---@param cmd string[]
@@ -70,7 +76,7 @@ end
 
 ---@return vim.lsp.Config
 function M.config()
-  vim.schedule(tell_if_missing)
+  tell_if_missing()
   return {
     cmd = require('pi_ls.config').get().cmd,
     root_dir = function(bufnr, on_dir)
