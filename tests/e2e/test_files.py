@@ -153,22 +153,25 @@ async def test_entries_that_share_a_line_are_all_found(serve: Serve, home: Home)
     assert file.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("ascii_only", "newline"), [(False, "\n"), (True, "\n"), (False, "\r\n")], ids=["raw", "escaped", "crlf"]
-)
-async def test_lines_end_at_a_line_feed_only(serve: Serve, home: Home, ascii_only: bool, newline: str):
+async def test_lines_end_at_a_line_feed_only(serve: Serve, home: Home):
     text = "a\u2028b\u2029c\u0085d\u000be\u000cf\u001cg\rh"
-    lines = conversation(text, "ok", cwd=str(home.folder))
-    file = home.sessions() / "s.jsonl"
-    sessions.write(file, lines, ascii_only=ascii_only, newline=newline)
-    server = await serve()
-    assert await context(server) == [text, "ok"]
-    await server.result("pi.setLabel", {"entryId": "u1", "label": "x\u2028y"})
+    files: list[Path] = []
+    for ascii_only, newline in ((False, "\n"), (True, "\n"), (False, "\r\n")):
+        lines = conversation(text, "ok", cwd=str(home.folder), session_id=f"s-{len(files)}")
+        file = home.sessions() / f"{len(files)}.jsonl"
+        files.append(sessions.write(file, lines, ascii_only=ascii_only, newline=newline))
+    server = await serve(autoOpen="none")
+    for file in files:
+        assert (await opened(server, file))["problems"] == []
+        assert await context(server) == [text, "ok"]
+        await server.result("pi.setLabel", {"entryId": "u1", "label": "x\u2028y"})
     await server.shutdown()
-    again = await serve()
-    assert await context(again) == [text, "ok"]
-    tree = await again.result("pi.getTree", {"filter": "labeled-only"})
-    assert [(node["id"], node["label"]) for node in tree["nodes"]] == [("u1", "x\u2028y")]
+    again = await serve(autoOpen="none")
+    for file in files:
+        await opened(again, file)
+        assert await context(again) == [text, "ok"]
+        tree = await again.result("pi.getTree", {"filter": "labeled-only"})
+        assert [(node["id"], node["label"]) for node in tree["nodes"]] == [("u1", "x\u2028y")]
 
 
 async def test_half_a_character_stays_usable(serve: Serve, home: Home, provider: ProviderProcess):
