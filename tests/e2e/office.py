@@ -18,7 +18,7 @@ from tests.provider import Provider
 if TYPE_CHECKING:
     from tests.e2e.conftest import Home, RawServer
 
-ANSWER_TIMEOUT_S = 60
+ANSWER_TIMEOUT_S = 25
 """Long enough for a provider library that is loaded on a busy machine."""
 
 MODELS: Json = {
@@ -93,6 +93,7 @@ class Desk:
         self.server = office.server
         self.provider = office.provider
         self.office = office
+        office.server.messages.clear()  # what was told at other desks
         self.folder = office.new_folder()
         self.file = office.home.sessions(self.folder) / "s.jsonl"
         office.change_folders(added=self.folder)
