@@ -117,18 +117,18 @@ class Desk:
         file.parent.mkdir(exist_ok=True)
         file.write_text(json.dumps(settings))
 
-    def begin(self, command: str, *, token: str | None = None, **arguments: Any) -> int:
+    def begin(self, command: str, /, *, token: str | None = None, **arguments: Any) -> int:
         """Send a command about this desk's session, with progress on `token`; returns the request's id."""
         more = {} if token is None else {"workDoneToken": token}
         return self.server.begin_command(command, {"workspace": self.folder.as_uri(), **arguments}, **more)
 
-    async def run(self, command: str, **arguments: Any) -> Any:
+    async def run(self, command: str, /, **arguments: Any) -> Any:
         """The result of a command that must succeed."""
         answer = await self.answer(self.begin(command, **arguments))
         assert "result" in answer, answer
         return answer["result"]
 
-    async def refusal(self, command: str, **arguments: Any) -> Json:
+    async def refusal(self, command: str, /, **arguments: Any) -> Json:
         """The error of a command that must fail."""
         answer = await self.answer(self.begin(command, **arguments))
         assert "error" in answer, answer
