@@ -61,6 +61,7 @@ class CommandName(StrEnum):
     LIST_MODELS = "pi.listModels"
     SET_MODEL = "pi.setModel"
     SET_THINKING_LEVEL = "pi.setThinkingLevel"
+    SET_TRUST = "pi.setTrust"
     RELOAD_SETTINGS = "pi.reloadSettings"
 
 
@@ -259,6 +260,12 @@ class SetThinkingLevel(Arguments, frozen=True, kw_only=True):
     """`pi.setThinkingLevel`."""
 
     level: ThinkingLevel
+
+
+class SetTrust(Arguments, frozen=True, kw_only=True):
+    """`pi.setTrust`; about the folder, with what it holds now."""
+
+    trusted: bool
 
 
 A = TypeVar("A", bound=Arguments)

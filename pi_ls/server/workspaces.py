@@ -7,6 +7,7 @@ it.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable
@@ -17,7 +18,7 @@ import msgspec
 from pygls import uris
 
 from pi_ls.core.errors import InvalidParams, NoSession, PiError, SessionNotFound
-from pi_ls.core.events import SessionOpened, SettingsProblem
+from pi_ls.core.events import Event, SessionOpened, SettingsProblem, TrustChanged
 from pi_ls.core.jsonvalues import Json
 from pi_ls.server.backend import Backend, EnvironmentOptions
 from pi_ls.server.notifications import Channel, Notifier
@@ -39,6 +40,9 @@ class Folder:
         self.uri = uri
         self.path = path
         self.trusted = trusted
+        """Whether the client vouches for it."""
+        self.asked = False
+        """Whether a person was asked if it is to be trusted."""
         self.environment: Environment | None = None
         self.current: Opened | None = None
         self.opening: asyncio.Task[None] | None = None
@@ -62,7 +66,7 @@ class Workspaces:
     """All folders and sessions of one connection.
 
     `load_backend` is called once, on a thread; `connect_editor` gives each folder's surroundings the editor's
-    documents and somebody to ask.
+    documents and somebody to ask; `ask_trust` may ask a person about a folder.
     """
 
     def __init__(
@@ -70,7 +74,9 @@ class Workspaces:
         load_backend: Callable[[], Backend],
         notifier: Notifier,
         connect_editor: Callable[[Environment], None],
+        ask_trust: Callable[[Folder], None],
     ) -> None:
+        self.ask_trust = ask_trust
         self._connect_editor = connect_editor
         self._load_backend = load_backend
         self._notifier = notifier
@@ -138,6 +144,7 @@ class Workspaces:
                 self._folders.remove(folder)
                 await self._stop_opening([folder])
                 await self._close_all([opened for opened in self._sessions if opened.folder is folder])
+                await self._close_hooks([folder])
         return [folder for uri in added if (folder := self._add(uri)) is not None]
 
     # -- what folders share ----------------------------------------------------------------------------
@@ -156,6 +163,8 @@ class Workspaces:
             folder.environment = backend.environment(folder.path, options)
             self._connect_editor(folder.environment)
             self._tell_problems(folder, folder.environment)
+            folder.environment.hooks.begin(functools.partial(self._push, folder))
+            self.ask_trust(folder)
         elif folder.environment.settings.changed():
             await self.reload(folder)
         return folder.environment
@@ -166,7 +175,29 @@ class Workspaces:
             return await self.environment(folder)
         folder.environment.reload_settings()
         await self._settings_changed(folder, folder.environment)
+        self._ask_about_changes(folder)
         return folder.environment
+
+    def _ask_about_changes(self, folder: Folder) -> None:
+        """What has changed in a trusted folder is asked about again, whatever was asked before."""
+        if folder.environment is not None and folder.environment.trusted:
+            folder.asked = False
+            self.ask_trust(folder)
+
+    async def reload_extensions(self, folder: Folder) -> None:
+        """Read the folder's extension files again."""
+        environment = await self.environment(folder)
+        await environment.hooks.reload(environment.extension_sources(), functools.partial(self._push, folder))
+
+    async def set_trust(self, folder: Folder, trusted: bool) -> str | None:
+        """Trust a folder as it is now, or not any more; None, or why that holds for this run only."""
+        environment = await self.environment(folder)
+        folder.asked = True
+        not_saved = await asyncio.to_thread(environment.set_trust, trusted)
+        await self.reload_extensions(folder)
+        await self._settings_changed(folder, environment)
+        self._push(folder, TrustChanged(trusted=trusted))
+        return not_saved
 
     async def configure_editor(self, settings: Json) -> None:
         """The editor's configuration is another one."""
@@ -193,10 +224,16 @@ class Workspaces:
             await opened.session.settings_changed()
 
     def _tell_problems(self, folder: Folder, environment: Environment) -> None:
-        for problem in environment.settings.problems:
+        for problem in environment.problems:
             line = msgspec.UNSET if problem.line is None else problem.line
             event = SettingsProblem(file=problem.file, key=problem.key, message=problem.message, line=line)
-            self._notifier.push(folder.uri, None, event)
+            self._push(folder, event)
+
+    def _push(self, folder: Folder, event: Event) -> None:
+        """Tell something about a folder as such, to the client and to hooks."""
+        self._notifier.push(folder.uri, None, event)
+        if folder.environment is not None:
+            folder.environment.tell_hooks(event, functools.partial(self._push, folder))
 
     # -- sessions --------------------------------------------------------------------------------------
 
@@ -314,6 +351,11 @@ class Workspaces:
     async def _close(self) -> None:
         await self._stop_opening(self._all_folders())
         await self._close_all(list(self._sessions))
+        await self._close_hooks(self._all_folders())
+
+    async def _close_hooks(self, folders: Iterable[Folder]) -> None:
+        environments = [folder.environment for folder in folders if folder.environment is not None]
+        await asyncio.gather(*(environment.hooks.close() for environment in environments))
 
     async def _stop_opening(self, folders: Iterable[Folder]) -> None:
         tasks = [folder.opening for folder in folders if folder.opening is not None]

@@ -41,6 +41,7 @@ from pi_ls.models import OFFLINE, ModelInfo
 from pi_ls.session import compacting, navigating, pruning, reading
 from pi_ls.session.agent import Agent
 from pi_ls.session.environment import Environment
+from pi_ls.session.extending import Extending
 from pi_ls.store import FileProblem, SessionFile
 
 Emit = Callable[[Event], None]
@@ -116,7 +117,13 @@ class AgentSession:
         self.model: ModelInfo | None = None
         self.thinking_level = "off"
         self.problems: list[Json] = []
-        self._emit = emit
+        self.extending = Extending(self)
+
+        def tell(event: Event) -> None:
+            emit(event)
+            self.extending.tell(event)
+
+        self._emit: Emit = tell
         self._told: list[Event] = []
         self._meter = UsageMeter(self.counter)
         self._operation: Operation | None = None
@@ -173,6 +180,7 @@ class AgentSession:
         return session
 
     async def _begin(self, problems: Iterable[FileProblem]) -> None:
+        self.extending.begin()
         await self._reset_counter()
         await self._look_up_path()
         self._emit(SessionOpened(state=self.state()))
@@ -543,6 +551,14 @@ class AgentSession:
         ):
             await asyncio.wait([self._operation.task])
 
+    async def after_operation(self, *kinds: OperationKind) -> None:
+        """Wait until no operation of one of these kinds is running."""
+        while self._operation is not None and self._operation.kind in kinds:
+            if self._operation.task is None:
+                await asyncio.sleep(0)
+            else:
+                await asyncio.wait([self._operation.task])
+
     def refuse_while_busy(self) -> None:
         """Raises Busy while an operation runs: for verbs that must not come between its steps."""
         if self._operation is not None:
@@ -599,13 +615,16 @@ class AgentSession:
         except Cancelled:
             return {"cancelled": True, "aborted": True, "leafId": old_leaf_id, "oldLeafId": old_leaf_id}
 
-    def moved(self, old_leaf_id: str | None, summary_entry: Entry | None = None) -> None:
+    def moved(
+        self, old_leaf_id: str | None, summary_entry: Entry | None = None, *, from_extension: bool = False
+    ) -> None:
         """Tell that the leaf moved by navigation or undo."""
         self._emit(
             SessionTreeMoved(
                 new_leaf_id=self.tree.leaf_id,
                 old_leaf_id=old_leaf_id,
                 summary_entry=summary_entry.data if summary_entry is not None else msgspec.UNSET,
+                from_extension=from_extension if summary_entry is not None else msgspec.UNSET,
             )
         )
 

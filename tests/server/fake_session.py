@@ -29,6 +29,7 @@ from pi_ls.core.events import (
     SessionProblem,
 )
 from pi_ls.core.jsonvalues import Json
+from pi_ls.hooks import Hooks, Sources
 from pi_ls.server.backend import EnvironmentOptions
 from pi_ls.session import AgentSession, Emit, Environment, Progress
 
@@ -73,11 +74,25 @@ class FakeEnvironment:
         self.options = options
         self.agent_dir = options.agent_dir or folder / ".agent"
         self.settings = FakeSettings(self.agent_dir / "settings.json", options)
+        self.hooks = Hooks(Sources(self.agent_dir))
 
     def reload_settings(self, editor: Json | None = None) -> None:
         if editor is not None:
             self.options = msgspec.structs.replace(self.options, editor=editor)
         self.settings = FakeSettings(self.agent_dir / "settings.json", self.options)
+
+    @property
+    def problems(self) -> list[FakeProblem]:
+        return self.settings.problems
+
+    def extension_sources(self) -> Sources:
+        return self.hooks.sources
+
+    def tell_hooks(self, event: object, tell: object) -> None:
+        pass
+
+    def trust_question(self) -> str | None:
+        return None
 
     def list_models(self, query: str | None) -> list[Json]:
         return [{"provider": "p", "id": query or "m", "available": True}]
