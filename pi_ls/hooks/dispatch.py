@@ -391,7 +391,7 @@ async def _call(implementation: Implementation, arguments: Mapping[str, Any]) ->
             return await function(*given)
         answer = await in_thread(lambda: function(*given))
         return await answer if inspect.isawaitable(answer) else answer
-    except asyncio.CancelledError:
+    except (asyncio.CancelledError, GeneratorExit):
         raise
     except BaseException as raised:  # noqa: BLE001  # foreign code
         error = raised.error if isinstance(raised, _Raised) else raised
@@ -403,7 +403,10 @@ def _result(task: asyncio.Task[Any], implementation: Implementation) -> Any:
     """What a finished hook gave. Raises _HookFailed."""
     if task.cancelled():
         raise _HookFailed(f"was cancelled by itself ({implementation.function.__name__})")
-    return task.result()
+    error = task.exception()
+    if error is None or isinstance(error, _HookFailed):
+        return task.result()
+    raise _HookFailed(f"raised {describe(error)}") from error
 
 
 async def _awaited(work: Awaitable[Any]) -> None:

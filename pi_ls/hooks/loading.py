@@ -162,7 +162,7 @@ def place_of(error: BaseException, extension: str) -> str:
     """`file:line: ` of where an error of an extension came from: its own last line in the traceback."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}:{error.lineno or 1}: "
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = traceback.extract_tb((error.__cause__ or error).__traceback__)
     own = [frame for frame in frames if frame.filename == extension]
     foreign = [frame for frame in frames if f"{Path(__file__).parent}" not in frame.filename]
     for frame in (own or foreign)[-1:]:

@@ -366,6 +366,17 @@ class AgentSession:
                 self.name = name
                 self._emit(SessionInfoChanged(name=name))
 
+    async def look(self) -> None:
+        """Take in what other programs wrote, if they did; costs next to nothing where they did not."""
+        if self._closed or not self.file.on_disk:
+            return
+        known = len(self.tree.entries), self.tree
+        async with self._writing:
+            await self._take_in_foreign()
+        if known != (len(self.tree.entries), self.tree):
+            await self._follow_path()
+            self.usage_changed()
+
     async def _take_in_foreign(self) -> None:
         """Read what other programs wrote since we last looked."""
         changes = self.file.poll()
