@@ -190,6 +190,7 @@ class Server(LanguageServer):
             self.notifier.push(None, None, event)
         self.open_latest(self.workspaces.folders)
         self.in_background(self.workspaces.follow_settings(), "following the settings files")
+        self.in_background(self.workspaces.follow_sessions(), "following the session files")
 
     def open_latest(self, folders: Sequence[Folder]) -> None:
         """Open the newest session of each folder in the background, if the client wants that."""

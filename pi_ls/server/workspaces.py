@@ -7,10 +7,11 @@ it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S: Final = 3.0
+LOOKING_INTERVAL_S: Final = 2.0
+"""How often session files are looked at without being told that one was touched."""
+SETTLING_S: Final = 5.0
+SETTLING_INTERVAL_S: Final = 0.4
+"""For a while after a session was opened, while the system's watching is only being set up."""
 SETTINGS_INTERVAL_S: Final = 2.0
 """How often the settings files are looked at (a stat each)."""
 
@@ -87,6 +93,8 @@ class Workspaces:
         self._loading: asyncio.Task[Backend] | None = None
         self._opening = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
+        self._woken = asyncio.Event()
+        self._opened_at = 0.0
 
     def configure(self, options: EnvironmentOptions, folders: Iterable[str]) -> None:
         """What the client said at `initialize`."""
@@ -218,6 +226,38 @@ class Workspaces:
                     except PiError as error:
                         logger.warning("Reading the settings again failed: %s", error)
 
+    async def follow_sessions(self) -> None:
+        """Take in what other programs write to open sessions, soon; runs until it is cancelled."""
+        touched: set[str] = set()
+        loop, follower = asyncio.get_running_loop(), None
+
+        def note(names: Collection[str]) -> None:
+            touched.update(names)
+            self._woken.set()
+
+        try:
+            while True:
+                self._woken.clear()
+                if self._sessions and follower is None:
+                    from pi_ls.store import Follower
+
+                    follower = Follower(functools.partial(_call_soon, loop, note))
+                if follower is not None:
+                    follower.follow(opened.session.file.path for opened in self._sessions)
+                try:
+                    settling = loop.time() < self._opened_at + SETTLING_S
+                    interval = SETTLING_INTERVAL_S if settling else LOOKING_INTERVAL_S
+                    await asyncio.wait_for(self._woken.wait(), interval)
+                except TimeoutError:  # a slow look at all of them, for what the system does not tell
+                    touched.update(opened.session.file.path.name for opened in self._sessions)
+                names = frozenset(touched)
+                touched.clear()
+                for opened in [one for one in self._sessions if one.session.file.path.name in names]:
+                    await _look(opened)
+        finally:
+            if follower is not None:
+                follower.close()
+
     async def _settings_changed(self, folder: Folder, environment: Environment) -> None:
         self._tell_problems(folder, environment)
         for opened in self.sessions_of(environment):
@@ -328,6 +368,8 @@ class Workspaces:
 
     def _register(self, opened: Opened) -> Opened:
         self._sessions.append(opened)
+        self._opened_at = asyncio.get_running_loop().time()
+        self._woken.set()
         opened.channel.bind(opened.session.id)
         return opened
 
@@ -374,6 +416,21 @@ class Workspaces:
                 logger.error("Closing a session failed", exc_info=error)
         if late:
             logger.error("%d sessions did not close in %g s", len(late), CLOSE_TIMEOUT_S)
+
+
+async def _look(opened: Opened) -> None:
+    try:
+        await opened.session.look()
+    except (PiError, OSError) as error:
+        logger.warning("%s could not be looked at: %s", opened.session.file.path, error)
+
+
+def _call_soon(
+    loop: asyncio.AbstractEventLoop, note: Callable[[Collection[str]], None], names: Collection[str]
+) -> None:
+    """Call on the loop from another thread; once the loop is gone there is nobody left to tell."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(note, names)
 
 
 def _path(uri: str) -> Path | None:

@@ -387,7 +387,10 @@ class AgentSession:
             self._note(problem.kind, problem.message, line=problem.line, entry_id=problem.entry_id)
         for entry in changes.appended:
             # The other program goes on where we stand: follow it. Where it stands elsewhere, stay.
-            extends = entry.parent_id == self.tree.leaf_id and not entry.is_leaf_marker
+            # A leaf marker stands for the entry it hangs on; whoever does not know it goes on from itself.
+            parent_id = entry.parent_id if entry.parent_id in self.tree else None
+            known = parent_id is not None or entry.parent_id is None
+            extends = known and self.tree.settle(parent_id) == self.tree.leaf_id and not entry.is_leaf_marker
             self._take_in(entry, foreign=True, move_leaf=extends)
         if changes.appended:
             self._note("foreignWriter", "Another program is writing to this session too")

@@ -1,7 +1,7 @@
 """Noticing soon that somebody else wrote to a session file, without looking all the time.
 
 The folders of the files are watched by the system (`watchfiles`, which is loaded when there is something to
-follow). What it misses (a network drive, a folder that was made anew) is for a slower look by whoever follows.
+follow). What it misses (a network drive, a folder that was made anew) is for a slower look by who follows.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ STEP_MS = 200
 DEBOUNCE_MS = 400
 """A file that is written to all the time is told of this often."""
 
-OnChange = Callable[[Collection[Path]], None]
+OnChange = Callable[[Collection[str]], None]
 
 
 class Follower:
-    """Tells which of some files were touched. `on_change` is called on a thread."""
+    """Tells which of some files were touched, by name. `on_change` is called on a thread."""
 
     def __init__(self, on_change: OnChange) -> None:
         self._on_change = on_change
         self._watched: frozenset[tuple[Path, int]] = frozenset()
-        self._files: frozenset[Path] = frozenset()
+        self._names: frozenset[str] = frozenset()
         self._stop: threading.Event | None = None
 
     def follow(self, files: Iterable[Path]) -> None:
@@ -35,10 +35,11 @@ class Follower:
 
         A file need not be there yet; one whose folder is not there is followed once it is.
         """
-        self._files = frozenset(files)
+        files = tuple(files)
+        self._names = frozenset(file.name for file in files)
         folders = frozenset(
             (folder, number)
-            for folder in {file.parent for file in self._files}
+            for folder in {file.parent for file in files}
             if (number := _number(folder)) is not None
         )
         if folders != self._watched:
@@ -61,7 +62,7 @@ class Follower:
             logging.getLogger("watchfiles").setLevel(logging.WARNING)
             for changes in watchfiles.watch(
                 *folders,
-                watch_filter=lambda _kind, path: Path(path) in self._files,
+                watch_filter=lambda _kind, path: Path(path).name in self._names,
                 stop_event=stop,
                 step=STEP_MS,
                 debounce=DEBOUNCE_MS,
@@ -69,11 +70,13 @@ class Follower:
                 raise_interrupt=False,
                 ignore_permission_denied=True,
             ):
-                self._on_change({Path(path) for _, path in changes})
+                self._on_change({Path(path).name for _, path in changes})
         except Exception:
             # No more watches to be had, a folder that has just gone: the slower look remains.
             if not stop.is_set():
-                logger.warning("Session files cannot be watched; they are looked at now and then", exc_info=True)
+                logger.warning(
+                    "Session files cannot be watched; they are looked at now and then", exc_info=True
+                )
 
     def close(self) -> None:
         """Follow nothing any more."""

@@ -84,7 +84,8 @@ async def test_tryfirst_and_trylast_are_taken_at_their_word(bench: Bench):
 async def test_context_of_several_extensions_is_put_together(bench: Bench):
     for name in ("a", "b"):
         bench.extension(
-            f"@hookimpl\ndef session_compacting():\n    return {{'context': [{name!r}], 'preserveData': {name!r}}}",
+            "@hookimpl\ndef session_compacting():\n"
+            f"    return {{'context': [{name!r}], 'preserveData': {name!r}}}",
             f"{name}.py",
         )
     session = await bench.open()
@@ -100,7 +101,7 @@ def test_an_installed_package_brings_extensions_along(tmp_path: Path, monkeypatc
     entry_points = "[pi_ls]\nguard = guards\nbroken = guards:missing\n"
     (site / "guards-1.0.dist-info" / "entry_points.txt").write_text(entry_points)
     (site / "guards.py").write_text("from pi_ls import hookimpl\n" + HOOK)
-    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.setattr(sys, "path", [str(site), *sys.path])
     loaded = load(Sources(tmp_path / "agent"))
     assert [one.extension for one in loaded.implementations["session_opened"]] == ["guard (guards)"]
     [problem] = loaded.problems

@@ -119,6 +119,9 @@ class FakeSession:
         environment.journal(f"open {self.id}")
         emit(SessionOpened(state=self.state()))
 
+    async def look(self) -> None:
+        pass
+
     def state(self) -> Json:
         return {
             "sessionId": self.id,
