@@ -27,6 +27,7 @@ from pi_ls.hooks.answers import AfterCompacting, BeforeCompact, BeforeTree, Wron
 from pi_ls.hooks.catalogue import TreePreparation
 from pi_ls.hooks.context import HookContext, Signal
 from pi_ls.hooks.loading import NOTHING, Implementation, Loaded, Sources, describe, load, place_of
+from pi_ls.secrets import redacted
 
 logger = logging.getLogger(__name__)
 
@@ -297,6 +298,7 @@ class Hooks:
 
     def _report(self, tell: Tell, extension: str, hook: str, sentence: str, *, once: bool = False) -> None:
         """Tell what an extension did; the same thing again and again is told once."""
+        sentence = redacted(sentence)
         said = (extension, hook, sentence)
         if once and said in self._told:
             return

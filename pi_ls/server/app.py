@@ -25,6 +25,7 @@ from pi_ls import __version__
 from pi_ls.core.errors import PiError
 from pi_ls.core.events import Event, ExtensionFailed, SessionProblem, SettingsProblem
 from pi_ls.core.jsonvalues import Json, is_object
+from pi_ls.secrets import redacted, without_secrets
 from pi_ls.server.backend import Backend, EnvironmentOptions
 from pi_ls.server.buffers import SavedTexts
 from pi_ls.server.commands import COMMANDS, run_command
@@ -230,10 +231,12 @@ class Server(LanguageServer):
 
     def _send(self, message: Message) -> None:
         if self._writer is not None:
+            message.head, message.tail = without_secrets(message.head), without_secrets(message.tail)
             self._writer.send(message)
 
     def log(self, text: str, kind: types.MessageType = types.MessageType.Info) -> None:
         """Write to the editor's log of this server; before `initialized` to stderr."""
+        text = redacted(text)
         if self.initialized:
             self.window_log_message(types.LogMessageParams(type=kind, message=text))
         else:

@@ -17,6 +17,7 @@ import msgspec
 from pi_ls.core import events
 from pi_ls.core.errors import Cancelled, InvalidParams, PiError
 from pi_ls.core.jsonvalues import Json, is_array, is_object
+from pi_ls.secrets import redacted
 
 SERVER_NAME: Final = "pi-ls"
 CONFIGURATION_SECTION: Final = "pi"
@@ -398,4 +399,4 @@ def wire_error(error: PiError) -> WireError:
             code = ErrorCode.REQUEST_CANCELLED
         case _:
             code = ErrorCode.REQUEST_FAILED
-    return WireError(code, error.message, {"kind": error.kind, **error.data})
+    return WireError(code, redacted(error.message), {"kind": error.kind, **error.data})

@@ -31,13 +31,14 @@ from pi_ls.core.events import (
     SessionTreeMoved,
     ThinkingLevelChanged,
 )
-from pi_ls.core.jsonvalues import Json
+from pi_ls.core.jsonvalues import Json, dumps, loads
 from pi_ls.core.messages import Message, UserMessage
 from pi_ls.core.options import CompactionSettings
 from pi_ls.core.tokens import CountText, TokenCounter, estimate_tokens
 from pi_ls.core.tree import SessionTree, TreeProblem
 from pi_ls.llm import text_counter
 from pi_ls.models import OFFLINE, ModelInfo
+from pi_ls.secrets import without_secrets
 from pi_ls.session import compacting, navigating, pruning, reading
 from pi_ls.session.agent import Agent
 from pi_ls.session.environment import Environment
@@ -332,7 +333,7 @@ class AgentSession:
             await self._take_in_foreign()
             await self._migrate()
             parent_id = self.tree.leaf_id if under is msgspec.UNSET else under
-            entry = self.file.append(body | {"parentId": parent_id}, required=required)
+            entry = self.file.append(free_of_secrets(body) | {"parentId": parent_id}, required=required)
             self._take_in(entry, foreign=False, move_leaf=True)
             if required:
                 await asyncio.to_thread(self.file.sync)
@@ -779,6 +780,13 @@ class AgentSession:
     async def export(self, format: Literal["markdown", "jsonl"], path: str | None = None) -> Path:
         """Write the session to a file outside its folder and return where. Raises WriteFailed."""
         return await asyncio.to_thread(reading.export, self, format, path)
+
+
+def free_of_secrets(body: Json) -> Json:
+    """An entry as it may be written: where a tool or a provider repeated a key, without it."""
+    data = dumps(body)
+    clean = without_secrets(data)
+    return body if clean is data else loads(clean)
 
 
 def now_ms() -> int:

@@ -34,6 +34,7 @@ from pi_ls.core.messages import (
     text_of,
 )
 from pi_ls.core.outline import outline
+from pi_ls.secrets import without_secrets
 from pi_ls.store.file import header_data
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ def export(session: AgentSession, kind: Literal["markdown", "jsonl"], path: str 
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("xb") as file:
-            file.write(content)
+            file.write(without_secrets(content))
     except FileExistsError:
         raise InvalidParams(f"{target} exists already; name another file", path="path") from None
     except OSError as error:
