@@ -46,7 +46,7 @@ Events = AsyncGenerator[events.Event, None]
 
 
 class Aborted(Exception):
-    """Somebody asked for the run to stop. Never leaves this module."""
+    """Somebody asked for the run to stop. Raised by `AbortSignal.guard`; a run itself ends in order."""
 
 
 class AbortSignal:

@@ -123,6 +123,8 @@ class Provider:
         """Pieces of streams sent so far."""
         self.open = 0
         self.most_open = 0
+        self._gate = asyncio.Event()
+        self._gate.set()
         self._changed = asyncio.Event()
         self._runner: web.AppRunner | None = None
         self.url = ""
@@ -163,6 +165,20 @@ class Provider:
         if self._runner:
             await self._runner.cleanup()
 
+    def reset(self) -> None:
+        """Forgets script and records; every answer is the default one again and comes at once."""
+        self.script, self.default, self.decide = [], Reply(), None
+        self.requests, self.closed, self.most_open = [], [], self.open
+        self.release()
+
+    def hold(self) -> None:
+        """From now on every answer waits for `release`."""
+        self._gate.clear()
+
+    def release(self) -> None:
+        """Lets go of the answers that are held, and holds no more."""
+        self._gate.set()
+
     async def until(self, condition: Callable[[Provider], bool], seconds: float = 10) -> None:
         """Waits until the condition holds of this provider."""
         async with asyncio.timeout(seconds):
@@ -194,6 +210,7 @@ class Provider:
         self._changed.set()
         try:
             reply = (self.decide and self.decide(received)) or self._next()
+            await self._gate.wait()
             return await self._send(request, reply, body, events if body.get("stream") else None, whole)
         except (asyncio.CancelledError, ConnectionError):
             self.closed.append(time.perf_counter())
@@ -305,6 +322,12 @@ class ProviderProcess:
     def requests(self) -> list[Received]:
         """The requests so far."""
         return msgspec.convert(self._state()["requests"], list[Received])
+
+    async def until(self, *, requests: int = 0, closed: int = 0, seconds: float = 60) -> None:
+        """Waits until so many requests have come, and so many connections been closed by the client."""
+        async with asyncio.timeout(seconds):
+            while len((state := self._state())["requests"]) < requests or state["closed"] < closed:
+                await asyncio.sleep(0.02)
 
     @property
     def closed(self) -> int:

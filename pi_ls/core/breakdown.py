@@ -45,6 +45,23 @@ CATEGORIES = (
 )
 
 
+class Overhead(msgspec.Struct, frozen=True):
+    """Estimated tokens of what every request holds besides its messages."""
+
+    system: float = 0
+    """The system prompt."""
+    tools: float = 0
+    """The descriptions of the tools."""
+
+    @property
+    def tokens(self) -> float:
+        """All of it."""
+        return self.system + self.tools
+
+
+NO_OVERHEAD = Overhead()
+
+
 class FileTokens(msgspec.Struct, frozen=True):
     """Tokens that tool calls about one file, and their results, take up."""
 
@@ -59,13 +76,20 @@ class Breakdown(msgspec.Struct, frozen=True):
     files: tuple[FileTokens, ...]
 
 
-def breakdown(messages: Iterable[Message], counter: TokenCounter, total: float | None) -> Breakdown:
+def breakdown(
+    messages: Iterable[Message],
+    counter: TokenCounter,
+    total: float | None,
+    overhead: Overhead = NO_OVERHEAD,
+) -> Breakdown:
     """Tokens of a context's messages by category and by file.
 
     `total` is the size the meter shows, None where it is unknown; what the estimates do not explain goes
-    to `unattributed` (never below 0: estimates above the total are scaled down to it).
+    to `unattributed` (never below 0: estimates above the total are scaled down to it). `overhead` is
+    what the total holds besides the messages.
     """
     categories: dict[str, float] = dict.fromkeys(CATEGORIES, 0)
+    categories |= {"system": overhead.system, "tools": overhead.tools}
     files: dict[str, float] = {}
     path_of_call: dict[str, str] = {}
     for message in messages:

@@ -58,14 +58,19 @@ def threshold_due(
     settings: CompactionSettings,
     counter: TokenCounter,
     extra_tokens: float = 0,
+    *,
+    before_prompt: bool = False,
 ) -> Due | None:
     """Whether a path's context has passed the threshold; `extra_tokens` is what is about to be added.
 
     What was measured before the newest compaction describes another context: where nothing was measured
     after it, nothing is due, unless no provider ever measured anything (then the estimate decides). With
-    something about to be added, passing the window itself is always reason enough.
+    something about to be added, passing the window itself is always reason enough. `before_prompt`: what was
+    measured of an aborted answer counts too, since the next request will be as long as its was.
     """
     tokens = measured_tokens(path, counter)
+    if before_prompt:
+        tokens = max((one for one in (tokens, _aborted_tokens(path)) if one is not None), default=None)
     if tokens is None:
         return None
     if should_compact(tokens, window, effective(settings, window)):
@@ -82,6 +87,19 @@ def measured_tokens(path: Sequence[Entry], counter: TokenCounter) -> float | Non
     if latest_compaction(path) is not None and any(_measured(entry) for entry in reversed(path)):
         return None
     return size.tokens
+
+
+def _aborted_tokens(path: Sequence[Entry]) -> float | None:
+    """What was measured of the newest answer after the newest compaction, if it was aborted."""
+    for entry in reversed(path):
+        if entry.type == "compaction":
+            return None
+        if entry.type == "message" and entry.role == "assistant":
+            answer = entry.message
+            if not isinstance(answer, AssistantMessage) or answer.stop_reason != "aborted":
+                return None
+            return context_tokens(answer.usage) if answer.usage is not None else None
+    return None
 
 
 def _measured(entry: Entry) -> bool:

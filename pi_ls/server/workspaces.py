@@ -173,7 +173,7 @@ class Workspaces:
             self._tell_problems(folder, folder.environment)
             folder.environment.hooks.begin(functools.partial(self._push, folder))
             self.ask_trust(folder)
-        elif folder.environment.settings.changed():
+        elif folder.environment.changed():
             await self.reload(folder)
         return folder.environment
 
@@ -220,7 +220,7 @@ class Workspaces:
         while True:
             await asyncio.sleep(SETTINGS_INTERVAL_S)
             for folder in self.folders:
-                if folder.environment is not None and folder.environment.settings.changed():
+                if folder.environment is not None and folder.environment.changed():
                     try:
                         await self.reload(folder)
                     except PiError as error:

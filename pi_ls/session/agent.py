@@ -12,28 +12,27 @@ import logging
 import time
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pi_ls.core import events
-from pi_ls.core.chat import ChatModel
-from pi_ls.core.errors import InvalidParams, InvalidSettings, NoModel, Untrusted
+from pi_ls.core.breakdown import NO_OVERHEAD
+from pi_ls.core.errors import Busy, InvalidParams, InvalidSettings, NoModel, Untrusted
 from pi_ls.core.jsonvalues import Json
 from pi_ls.core.messages import (
     AssistantMessage,
     BashExecutionMessage,
-    Message,
     UserMessage,
     encode_message,
 )
 from pi_ls.core.triggers import MOST_FAILURES, Pause
 from pi_ls.session.approvals import Approvals
 from pi_ls.session.prompting import Run
-from pi_ls.session.queue import Queue, user_message
+from pi_ls.session.queue import Queue, QueueMode, user_message
 from pi_ls.tools import DEFAULT_TOOLS, ProcessGroups, Toolbox, ToolContext, ToolFailed
 from pi_ls.tools.bash import execute
 
 if TYPE_CHECKING:
-    from pi_ls.session.agent_session import AgentSession, Operation
+    from pi_ls.session.agent_session import AgentSession
 
 logger = logging.getLogger(__name__)
 
@@ -48,15 +47,14 @@ class Agent:
         self._steering = Queue()
         self._follow_ups = Queue()
         self._held = 0
-        self._starting = False
-        """Whether a run was begun that is not yet the session's operation."""
-        self._task: asyncio.Task[None] | None = None
+        self._admission = asyncio.Lock()
         self._bash: asyncio.Task[Json] | None = None
+        self._keeping: set[asyncio.Task[None]] = set()
         self.pause = Pause()
         self.approvals = Approvals(session)
         self.processes = ProcessGroups()
-        self.overhead_tokens = 0
-        """Estimated tokens of system prompt and tools, 0 before the first run."""
+        self.overhead = NO_OVERHEAD
+        """What every request holds besides the conversation; nothing is known before the first run."""
 
     # -- prompts ---------------------------------------------------------------------------------------
 
@@ -65,27 +63,37 @@ class Agent:
     ) -> Disposition:
         """Say something to the agent: begins a run, or waits for the one that is in the way.
 
-        Raises NoModel and NoCredentials, which no waiting would mend.
+        Raises NoModel, NoCredentials and SessionReadOnly, which no waiting would mend.
         """
-        await self._check_model()
-        message = user_message(text, images, _now_ms())
-        queue = self._steering if behavior == "steer" and self._session.is_running else self._follow_ups
-        if self._is_free():
-            self._start([message])
-            return "started"
-        queue.put(message)
-        self._tell_queue()
-        return "queued"
+        async with self._admission:  # one after the other, in the order they came
+            await self._check()
+            message = user_message(text, images, _now_ms())
+            if self._is_free() and not self.waiting:
+                self._start([message])
+                return "started"
+            steers = behavior == "steer" and self._session.is_running
+            (self._steering if steers else self._follow_ups).put(message)
+            self._tell_queue()
+            self.deliver()  # what has been waiting since an aborted run goes first
+            return "queued"
 
     async def go_on(self) -> Disposition:
-        """Ask the model again without saying anything. Raises InvalidParams where its answer is complete."""
-        await self._check_model()
-        self._session.refuse_while_busy()
-        last = await asyncio.to_thread(self._session.last_message)
-        if last is None or (isinstance(last, AssistantMessage) and last.stop_reason == "stop"):
-            raise InvalidParams("There is nothing to continue: the agent has answered", path="command")
-        self._start([])
-        return "started"
+        """Ask the model again without saying anything, or with what has been waiting.
+
+        Raises InvalidParams where its answer is complete and nothing waits, and what `prompt` raises.
+        """
+        async with self._admission:
+            await self._check()
+            last = await asyncio.to_thread(self._session.last_message)
+            self._session.refuse_while_busy()
+            complete = last is None or (isinstance(last, AssistantMessage) and last.stop_reason == "stop")
+            if not complete:
+                self._start([])
+            elif self.waiting:
+                self.deliver()
+            else:
+                raise InvalidParams("There is nothing to continue: the agent has answered", path="command")
+            return "started"
 
     def clear_queue(self) -> Json:
         """Forget what waits; returns the texts."""
@@ -98,15 +106,25 @@ class Agent:
         """How many messages wait."""
         return len(self._steering) + len(self._follow_ups)
 
-    def take_steering(self) -> list[Message]:
+    def next_steering(self) -> list[UserMessage]:
+        """What would steer the run now; it goes on waiting."""
+        return self._steering.next(self._session.environment.settings.steering_mode)
+
+    def take_steering(self) -> list[UserMessage]:
         """What steers the run now."""
         return self._take(self._steering, self._session.environment.settings.steering_mode)
 
-    def take_follow_ups(self) -> list[Message]:
+    def take_follow_ups(self) -> list[UserMessage]:
         """What follows when the agent would stop."""
         return self._take(self._follow_ups, self._session.environment.settings.follow_up_mode)
 
-    def _take(self, queue: Queue, mode: Literal["one-at-a-time", "all"]) -> list[Message]:
+    def take_back(self, messages: Sequence[UserMessage]) -> None:
+        """A run was stopped before it came to these: they wait again, and go first."""
+        if messages:
+            self._follow_ups.put_back(messages)
+            self._tell_queue()
+
+    def _take(self, queue: Queue, mode: QueueMode) -> list[UserMessage]:
         taken = queue.take(mode)
         if taken:
             self._tell_queue()
@@ -116,7 +134,8 @@ class Agent:
         update = events.QueueUpdate(steering=self._steering.texts(), follow_up=self._follow_ups.texts())
         self._session.emit(update)
 
-    async def _check_model(self) -> None:
+    async def _check(self) -> None:
+        self._session.require_writable()
         model = self._session.model
         if model is None:
             raise NoModel("No model selected")
@@ -125,31 +144,20 @@ class Agent:
     # -- runs ------------------------------------------------------------------------------------------
 
     def _is_free(self) -> bool:
-        return self._session.operation is None and not self._starting and not self._held
+        return self._session.operation is None and not self._held
 
     def _start(self, messages: Sequence[UserMessage]) -> None:
-        async def work() -> None:
-            await self._session.operate("run", lambda operation: self._run(operation, messages))
-
-        self._starting = True
-        self._task = asyncio.create_task(work(), name=f"run {self._session.id}")
-        self._task.add_done_callback(self._has_ended)
-
-    def _has_ended(self, task: asyncio.Task[None]) -> None:
-        self._starting = False
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("A run failed because of a fault in the program", exc_info=error)
-
-    async def _run(self, operation: Operation, messages: Sequence[UserMessage]) -> None:
-        self._starting = False
-        await Run(self._session, self, operation, messages).play()
+        run = Run(self._session, self, messages)
+        operation = self._session.begin("run", run.play)
+        operation.stop, operation.over = run.abort, run.settled
+        assert operation.task is not None
+        operation.task.add_done_callback(_log_fault)
 
     def deliver(self, *, after_abort: bool = False) -> None:
         """Something has ended: begin with what waited for it. After an aborted run it goes on waiting."""
         if after_abort or not self.waiting or not self._is_free() or self._session.is_closed:
             return
-        waiting = self.take_steering() or self.take_follow_ups()
-        self._start([message for message in waiting if isinstance(message, UserMessage)])
+        self._start(self.take_steering() or self.take_follow_ups())
 
     @contextmanager
     def held(self) -> Generator[None]:
@@ -159,13 +167,6 @@ class Agent:
             yield
         finally:
             self._held -= 1
-
-    async def chat_model(self) -> ChatModel:
-        """The model in use, ready to be asked. Raises NoModel and NoCredentials."""
-        model = self._session.model
-        if model is None:
-            raise NoModel("No model selected")
-        return await asyncio.to_thread(self._session.environment.chat_model, model, self._session.id)
 
     def toolbox(self) -> Toolbox:
         """The tools of the session as it is now."""
@@ -215,12 +216,13 @@ class Agent:
     async def bash(self, command: str, *, exclude_from_context: bool = False) -> Json:
         """Run a command for the user and keep it in the session.
 
-        Raises Untrusted in a folder nobody vouches for.
+        Raises Untrusted in a folder nobody vouches for, Busy while another one runs.
         """
+        self._session.require_writable()
         if not self._session.environment.trusted:
             raise Untrusted(f"{self._session.environment.folder} is not trusted; no command is run in it")
         if self._bash is not None:
-            raise InvalidParams("Another command is still running; wait for it or stop it", path="command")
+            raise Busy("Wait for the command that is running, or stop it first", operation="bash")
         self._bash = asyncio.create_task(self._execute(command))
         try:
             result = await asyncio.shield(self._bash)
@@ -232,7 +234,11 @@ class Agent:
                 raise
         finally:
             self._bash = None
-        await self._keep_bash(command, result, exclude_from_context)
+        keeping = asyncio.create_task(self._keep_bash(command, result, exclude_from_context))
+        self._keeping.add(keeping)
+        keeping.add_done_callback(self._kept_bash)
+        if not self._session.is_running:
+            await asyncio.shield(keeping)
         return result
 
     async def _execute(self, command: str) -> Json:
@@ -263,6 +269,10 @@ class Agent:
         await self._session.after_run()
         await self._session.append({"type": "message", "message": encode_message(message)})
 
+    def _kept_bash(self, task: asyncio.Task[None]) -> None:
+        self._keeping.discard(task)
+        _log_fault(task)
+
     async def abort_bash(self) -> bool:
         """Stop the command that is running; False where none is."""
         if self._bash is None:
@@ -272,10 +282,17 @@ class Agent:
             await asyncio.wait([self._bash])
         return True
 
-    def close(self) -> None:
-        """End what was started and is still running."""
+    async def close(self) -> None:
+        """End what was started and is still running; nothing runs in the session any more."""
         self.approvals.close()
-        self.processes.end_all()
+        if self._keeping:
+            await asyncio.wait(self._keeping)
+        await asyncio.to_thread(self.processes.end_all)
+
+
+def _log_fault(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("%s failed", task.get_name(), exc_info=error)
 
 
 def _now_ms() -> int:

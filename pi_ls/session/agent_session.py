@@ -73,6 +73,8 @@ class Operation:
         self.committed = False
         self.task: asyncio.Task[Any] | None = None
         self.stop: Callable[[], bool] | None = None
+        self.over: Callable[[], None] | None = None
+        """Called once it has ended, however it did, and the session is free again."""
         self.stopped = False
         self.now: Operation | None = None
         """The step it is at, where that is an operation of its own."""
@@ -213,11 +215,11 @@ class AgentSession:
             self._marker.cancel()
         if self._marking is not None:
             await asyncio.wait([self._marking])
-        with contextlib.suppress(SessionReadOnly):
+        with contextlib.suppress(PiError):  # a place that cannot be written down is no reason to stay
             await self._write_marker()
         if self._usage_task is not None:
             self._usage_task.cancel()
-        await asyncio.to_thread(self.agent.close)
+        await self.agent.close()
         self._emit(SessionClosed(state=self.state()))
         self.file.close()
 
@@ -327,8 +329,7 @@ class AgentSession:
         this returns, or WriteFailed is raised and it is not kept; without, an entry that cannot be written
         stays in memory as unsaved. Raises SessionReadOnly and SessionLocked.
         """
-        if self.file.read_only:
-            raise SessionReadOnly(self.file.read_only)
+        self.require_writable()
         async with self._writing, self.file.lock():
             await self._take_in_foreign()
             await self._migrate()
@@ -347,6 +348,11 @@ class AgentSession:
         if self.file.needs_migration and self.file.on_disk:
             await asyncio.to_thread(self.file.rewrite)
             self._emit(SessionReloaded(reason="migrated"))
+
+    def require_writable(self) -> None:
+        """Raises SessionReadOnly: before work is done that could not be kept."""
+        if self.file.read_only:
+            raise SessionReadOnly(self.file.read_only)
 
     def _take_in(self, entry: Entry, *, foreign: bool, move_leaf: bool) -> None:
         if entry.type == "thinking_level_change" or entry.parent_id != self.tree.leaf_id:
@@ -509,19 +515,9 @@ class AgentSession:
         Cancelling the caller is the same as the abort verbs: the work is cancelled and has cleaned up
         before this returns. Work that is already being written is waited for and its result returned.
         """
-        self.refuse_while_busy()
-        operation = Operation(kind)
-
-        async def run() -> T:
-            try:
-                return await work(operation)
-            finally:
-                self._operation = None
-                self.usage_changed()
-                self.agent.deliver(after_abort=kind == "run" and operation.stopped)
-
-        self._operation = operation
-        task = operation.task = asyncio.create_task(run(), name=f"{kind} {self.id}")
+        operation = self.begin(kind, work)
+        task = operation.task
+        assert task is not None
         while not task.done():
             try:
                 await asyncio.wait([task])
@@ -531,17 +527,40 @@ class AgentSession:
             raise Cancelled(f"{kind.capitalize()} cancelled")
         return task.result()
 
+    def begin(self, kind: OperationKind, work: Callable[[Operation], Awaitable[Any]]) -> Operation:
+        """Begin an operation without waiting for it: the session is busy from now on. Raises Busy."""
+        self.refuse_while_busy()
+        operation = self._operation = Operation(kind)
+
+        async def run() -> Any:
+            return await work(operation)
+
+        def over(_: asyncio.Task[Any]) -> None:
+            self._operation = None
+            if operation.over is not None:
+                operation.over()
+            self.usage_changed()
+            self.agent.deliver(after_abort=kind == "run" and operation.stopped)
+
+        operation.task = asyncio.create_task(run(), name=f"{kind} {self.id}")
+        # no `finally` inside: a task cancelled before its first step has none
+        operation.task.add_done_callback(over)
+        return operation
+
     async def _abort(self, *kinds: OperationKind) -> bool:
-        """Stop what runs, or the step it is at, if it is of one of these kinds, and wait for its end."""
+        """Stop what runs, or the step it is at, if it is of one of these kinds.
+
+        Its end is waited for in any case; False where it could not be stopped any more.
+        """
         operation = self._operation
         if operation is not None and operation.kind not in kinds:
             operation = operation.now
-        if operation is None or operation.kind not in kinds or not operation.cancel():
+        if operation is None or operation.kind not in kinds:
             return False
-        task = operation.task
+        stopped, task = operation.cancel(), operation.task
         while task is not None and not task.done() and operation in (self._operation, self._step()):
             await asyncio.wait([task], timeout=0.01)
-        return True
+        return stopped
 
     def _step(self) -> Operation | None:
         return self._operation.now if self._operation is not None else None

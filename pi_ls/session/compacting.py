@@ -24,8 +24,8 @@ from pi_ls.core.options import CompactionSettings
 from pi_ls.core.transcript import file_lists
 from pi_ls.core.triggers import Due
 from pi_ls.remote import RemoteEndpoint
-from pi_ls.session.candidates import on_retry, summarizers
 from pi_ls.session.tasks import to_its_end
+from pi_ls.session.terms import Terms, on_retry, summarizers
 from pi_ls.summarize import compact as make_summary
 from pi_ls.summarize import summary_prompts
 
@@ -102,14 +102,14 @@ async def compact(
     """Compact because a person wants it; the protocol's CompactionResult.
 
     Model, settings and path are those of this moment, whatever is changed while it runs. Raises NoModel,
-    InvalidSettings, AlreadyCompacted, NothingToCompact, whatever the summary may raise, and WriteFailed;
-    nothing was written then.
+    InvalidSettings, SessionReadOnly, AlreadyCompacted, NothingToCompact, whatever the summary may raise, and
+    WriteFailed; nothing was written then.
     """
     try:
         with announced(session, "manual") as outcome:
-            preparation = await _prepare(session)
+            terms, preparation = await _prepare(session)
             outcome.result = await _carry_out(
-                session, operation, outcome, preparation, instructions, progress
+                session, operation, outcome, terms, preparation, instructions, progress
             )
     finally:
         await session.extending.settle()
@@ -124,14 +124,14 @@ async def compact_automatically(session: AgentSession, operation: Operation, due
     `compact` raises for a summary that failed. Stopped by itself, not with its run, it just was not done.
     """
     try:
-        preparation = await _prepare(session)
-        await asyncio.to_thread(_require_credentials, session, preparation.settings)
+        terms, preparation = await _prepare(session)
+        await asyncio.to_thread(_require_credentials, session, terms)
     except (NoModel, NoCredentials, AlreadyCompacted, NothingToCompact):
         return False
     with operation.step("compaction") as step:
         try:
             with announced(session, due.reason, due.will_retry) as outcome:
-                outcome.result = await _carry_out(session, step, outcome, preparation, None, None)
+                outcome.result = await _carry_out(session, step, outcome, terms, preparation, None, None)
         except asyncio.CancelledError:
             if not step.stopped_alone():
                 raise
@@ -143,26 +143,28 @@ async def compact_automatically(session: AgentSession, operation: Operation, due
     return True
 
 
-def _require_credentials(session: AgentSession, settings: CompactionSettings) -> None:
-    if session.model is not None and not settings.models and not settings.remote_endpoint:
-        session.environment.require_credentials(session.model)
+def _require_credentials(session: AgentSession, terms: Terms) -> None:
+    if terms.model is not None and not terms.settings.models and not terms.settings.remote_endpoint:
+        session.environment.require_credentials(terms.model)
 
 
-async def _prepare(session: AgentSession) -> CompactionPreparation:
-    settings = session.compaction_settings()
-    if session.model is None and not settings.models:
-        raise NoModel("No model selected")
-    path, overhead = tuple(session.tree.path()), session.agent.overhead_tokens
-    preparation = await asyncio.to_thread(prepare_compaction, path, settings, session.counter, overhead)
+async def _prepare(session: AgentSession) -> tuple[Terms, CompactionPreparation]:
+    """What is to be summarised, and with what. Raises what keeps a compaction from beginning at all."""
+    terms = Terms.of(session)
+    terms.require_a_model()
+    session.require_writable()
+    path, overhead = tuple(session.tree.path()), session.agent.overhead.tokens
+    preparation = await asyncio.to_thread(prepare_compaction, path, terms.settings, terms.counter, overhead)
     if isinstance(preparation, Refusal):
         raise AlreadyCompacted if preparation.kind == "AlreadyCompacted" else NothingToCompact
-    return preparation
+    return terms, preparation
 
 
 async def _carry_out(
     session: AgentSession,
     operation: Operation,
     outcome: Outcome,
+    terms: Terms,
     preparation: CompactionPreparation,
     instructions: str | None,
     progress: Progress | None,
@@ -179,7 +181,7 @@ async def _carry_out(
     if before.compaction is not None:
         outcome.from_extension, result = True, before.compaction
     else:
-        result = await _summarise(session, preparation, instructions, progress)
+        result = await _summarise(session, terms, preparation, instructions, progress)
     operation.committed = True
     return await to_its_end(_store(session, outcome, result))
 
@@ -192,26 +194,27 @@ async def _store(session: AgentSession, outcome: Outcome, result: CompactionResu
 
 async def _summarise(
     session: AgentSession,
+    terms: Terms,
     preparation: CompactionPreparation,
     instructions: str | None,
     progress: Progress | None,
 ) -> CompactionResult:
-    settings = preparation.settings
+    endpoint = terms.settings.remote_endpoint
     if progress is not None:
         progress.report("Summarising the conversation")
     said = await session.extending.compacting(preparation)
     result = await make_summary(
         preparation,
-        await asyncio.to_thread(summarizers, session, settings.models),
+        await asyncio.to_thread(summarizers, session, terms),
         session.environment.prompts,
         instructions=instructions,
-        thinking_level=session.thinking_level,
-        retry=session.environment.settings.retry(),
+        thinking_level=terms.thinking_level,
+        retry=terms.retry,
         on_retry=on_retry(session, progress),
-        remote=RemoteEndpoint(settings.remote_endpoint) if settings.remote_endpoint else None,
+        remote=RemoteEndpoint(endpoint) if endpoint else None,
         prompt=said.prompt,
         additional_context=said.context,
-        count_text=session.count_text,
+        count_text=terms.count_text,
     )
     if said.preserve_data is msgspec.UNSET:
         return result
@@ -264,7 +267,8 @@ def preview(
     settings = session.compaction_settings()
     if keep_recent_tokens is not None:
         settings = msgspec.structs.replace(settings, keep_recent_tokens=keep_recent_tokens)
-    preparation = prepare_compaction(path, settings, session.counter)
+    overhead = session.agent.overhead.tokens
+    preparation = prepare_compaction(path, settings, session.counter, overhead)
     told: Json = {"settings": _told_settings(settings)}
     if isinstance(preparation, Refusal):
         return {"possible": False, "reason": preparation.message} | told

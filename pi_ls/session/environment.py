@@ -13,13 +13,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from pi_ls.configfile import ConfigProblem
+from pi_ls.configfile import ConfigProblem, Stamp, file_stamp
 from pi_ls.core.chat import ChatModel, ToolSpec
 from pi_ls.core.events import ApprovalRequest, Event
 from pi_ls.core.jsonvalues import Json
 from pi_ls.hooks import FolderHost, HookContext, Hooks, Sources
 from pi_ls.llm import LitellmChat, LitellmModel
-from pi_ls.models import OFFLINE, Credentials, ModelCatalogue, ModelInfo, choose_model
+from pi_ls.models import AUTH_FILE, MODELS_FILE, OFFLINE, Credentials, ModelCatalogue, ModelInfo, choose_model
 from pi_ls.prompts import Prompts
 from pi_ls.session.instructions import system_prompt
 from pi_ls.settings import Settings, TokenEstimator
@@ -92,9 +92,11 @@ class Environment:
         """Asks a person whether a tool may run; None where nobody can be asked."""
         self.approved_tools: set[str] = set(self._record.approved)
         """Tools that a person has let run in this folder from now on."""
+        self._seen = self._stamps()
 
     def reload_settings(self, editor: Json | None = None) -> None:
         """Read the settings files again; `editor` is added to what the editor had configured."""
+        self._seen = self._stamps()
         self.settings = self.settings.reload(editor)
 
     # -- trust -----------------------------------------------------------------------------------------
@@ -156,21 +158,40 @@ class Environment:
     def _ignoring(self, things: Sequence[str]) -> str:
         return f"{self.folder} is not trusted, so this is ignored: {', '.join(things)}."
 
+    def _untrusted_things(self) -> list[ConfigProblem]:
+        """One sentence that names what is ignored as long as the folder is not trusted."""
+        ignored = [] if self.trusted else ignored_things(self.folder)
+        if not ignored:
+            return []
+        message = f"{self._ignoring(ignored)} Trust the folder (pi.setTrust) to use it."
+        place, endpoint = self.folder / PROJECT_FOLDER, trusted_with_all(self.folder).endpoint
+        if endpoint is None:
+            return [ConfigProblem(file=str(place), key="", message=message)]
+        file = str(place / "settings.json")
+        return [ConfigProblem(file=file, key="compaction.remoteEndpoint", message=message)]
+
     def tell_hooks(self, event: Event, tell: Callable[[Event], None]) -> None:
         """Hand an event that is about the folder as such to hooks; call it on the event loop."""
         self.hooks.tell_event(event, HookContext(FolderHost(self.folder)), tell)
 
+    # -- models ----------------------------------------------------------------------------------------
+    def changed(self) -> bool:
+        """Whether a file of settings, models or keys looks different from when all were read: a stat each."""
+        return self.settings.changed() or self._stamps() != self._seen
+
+    def _stamps(self) -> list[Stamp | None]:
+        """How the files look now that catalogue and credentials read again by themselves."""
+        return [file_stamp(self.agent_dir / name) for name in (MODELS_FILE, AUTH_FILE)]
+
     @property
     def problems(self) -> list[ConfigProblem]:
-        """What is wrong with the settings, and what is ignored because the folder is not trusted."""
-        ignored = [] if self.trusted else ignored_things(self.folder)
-        if not ignored:
-            return self.settings.problems
-        message = f"{self._ignoring(ignored)} Trust the folder (pi.setTrust) to use it."
-        place = str(self.folder / PROJECT_FOLDER)
-        return [ConfigProblem(file=place, key="", message=message), *self.settings.problems]
-
-    # -- models ----------------------------------------------------------------------------------------
+        """What cannot be used in the files of settings, models and keys, or is ignored for want of trust."""
+        return [
+            *self._untrusted_things(),
+            *self.settings.problems,
+            *self.catalogue.problems,
+            *self.credentials.problems,
+        ]
 
     def choose_model(self, named: tuple[str, str] | None) -> ModelInfo | None:
         """The model of a session whose path names `named`; None where none can be found.
@@ -203,14 +224,17 @@ class Environment:
         """What the agent is told before a conversation. Reads files: call it in a thread."""
         return system_prompt(self.prompts, self.folder, self.agent_dir, tools, trusted=self.trusted)
 
-    def candidate(self, model: ModelInfo) -> Candidate:
-        """What makes summaries with a model; its key and headers are looked up when its turn comes."""
+    def candidate(self, model: ModelInfo, *, timeout_ms: int) -> Candidate:
+        """What makes summaries with a model; its key and headers are looked up when its turn comes.
+
+        `timeout_ms`: how long it may send nothing, in milliseconds.
+        """
 
         def make() -> LitellmModel | Extractive:
             if model == OFFLINE:
                 return Extractive()
             reached, key = self.credentials.ready(model)
-            return LitellmModel(reached, key, timeout_ms=self.settings.retry().request_timeout_ms)
+            return LitellmModel(reached, key, timeout_ms=timeout_ms)
 
         return Candidate(model.ref, make)
 

@@ -18,13 +18,13 @@ from pi_ls import store
 from pi_ls.core.branch import collect_entries_for_branch_summary, prepare_branch_entries
 from pi_ls.core.context import latest_compaction
 from pi_ls.core.entries import Entry, session_name
-from pi_ls.core.errors import EntryNotFound, InvalidParams, NoModel
+from pi_ls.core.errors import EntryNotFound, InvalidParams
 from pi_ls.core.jsonvalues import Json
 from pi_ls.core.messages import UserMessage, text_of
 from pi_ls.core.tree import Landing
 from pi_ls.hooks import BeforeTree
-from pi_ls.session.candidates import on_retry, summarizers
 from pi_ls.session.extending import chosen
+from pi_ls.session.terms import Terms, on_retry, summarizers
 from pi_ls.summarize import BranchSummaryResult, generate_branch_summary
 
 if TYPE_CHECKING:
@@ -89,30 +89,29 @@ async def _summary_of_what_is_left(
     session: AgentSession, wish: Wish, progress: Progress | None
 ) -> BranchSummaryResult | None:
     """A summary of the branch from the old leaf back to the common ancestor; None if nothing is in it."""
-    environment, model, counter = session.environment, session.model, session.counter
+    environment, terms = session.environment, Terms.of(session)
     settings = environment.settings.branch_summary()
     left = collect_entries_for_branch_summary(session.tree, session.tree.leaf_id, wish.target_id)
-    window = model.context_window if model is not None else None
+    window = terms.model.context_window if terms.model is not None else None
     budget = (window or UNKNOWN_WINDOW) - settings.reserve_tokens
-    preparation = await asyncio.to_thread(prepare_branch_entries, left.entries, budget, counter)
+    preparation = await asyncio.to_thread(prepare_branch_entries, left.entries, budget, terms.counter)
     if not preparation.messages:
         return None
-    named = session.compaction_settings().models
-    if model is None and not named:
-        raise NoModel("No model selected")
+    terms.require_a_model()
+    session.require_writable()
     if progress is not None:
         progress.report("Summarising the branch that is left")
     return await generate_branch_summary(
         preparation,
-        await asyncio.to_thread(summarizers, session, named),
+        await asyncio.to_thread(summarizers, session, terms),
         environment.prompts,
         reserve_tokens=settings.reserve_tokens,
         instructions=wish.custom_instructions,
         replace_instructions=wish.replace_instructions,
-        thinking_level=session.thinking_level,
-        retry=environment.settings.retry(),
+        thinking_level=terms.thinking_level,
+        retry=terms.retry,
         on_retry=on_retry(session, progress),
-        count_text=session.count_text,
+        count_text=terms.count_text,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from pi_ls.core.jsonvalues import Json
-from pi_ls.core.messages import ImageContent, Message, TextContent, UserMessage, text_of
+from pi_ls.core.messages import ImageContent, TextContent, UserMessage, text_of
 
 QueueMode = Literal["one-at-a-time", "all"]
 
@@ -32,11 +32,19 @@ class Queue:
         """Add one at the end."""
         self._waiting.append(message)
 
-    def take(self, mode: QueueMode) -> list[Message]:
+    def put_back(self, messages: Sequence[UserMessage]) -> None:
+        """Let messages wait again that were taken out too early: before all others."""
+        self._waiting[:0] = messages
+
+    def next(self, mode: QueueMode) -> list[UserMessage]:
+        """What `take` would give."""
+        return self._waiting[:1] if mode == "one-at-a-time" else list(self._waiting)
+
+    def take(self, mode: QueueMode) -> list[UserMessage]:
         """The next message, or all of them; empty where none waits."""
-        count = 1 if mode == "one-at-a-time" else len(self._waiting)
-        taken, self._waiting = self._waiting[:count], self._waiting[count:]
-        return list(taken)
+        taken = self.next(mode)
+        del self._waiting[: len(taken)]
+        return taken
 
     def clear(self) -> list[str]:
         """Forget all; returns their texts."""

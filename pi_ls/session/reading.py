@@ -6,6 +6,7 @@ called in a thread.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from pi_ls.core.breakdown import breakdown
+from pi_ls.core.breakdown import NO_OVERHEAD, breakdown
 from pi_ls.core.context import ContextMessage, UsageMeter, build_session_context, message_of
 from pi_ls.core.entries import Entry, SessionInfoBody
 from pi_ls.core.errors import EntryNotFound, InvalidParams, InvalidSettings, WriteFailed
@@ -103,7 +104,10 @@ def context_usage(session: AgentSession, meter: UsageMeter, detail: bool) -> Jso
         told["thresholdTokens"] = threshold
     if detail:
         context = build_session_context(tuple(session.tree.path()))
-        parts = breakdown((one.message for one in context.messages), session.counter, usage.tokens)
+        # an estimate is one of the messages alone
+        overhead = session.agent.overhead if usage.source != "estimate" else NO_OVERHEAD
+        messages = (one.message for one in context.messages)
+        parts = breakdown(messages, session.counter, usage.tokens, overhead)
         told |= msgspec.to_builtins(parts)
     return told
 
@@ -232,9 +236,9 @@ def export(session: AgentSession, kind: Literal["markdown", "jsonl"], path: str 
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("xb") as file:
             file.write(without_secrets(content))
-    except FileExistsError:
-        raise InvalidParams(f"{target} exists already; name another file", path="path") from None
     except OSError as error:
+        if isinstance(error, FileExistsError) and os.path.lexists(target):  # not a file in the way to it
+            raise InvalidParams(f"{target} exists already; name another file", path="path") from None
         raise WriteFailed(f"The session could not be exported to {target}: {error.strerror}") from error
     return target
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from lsprotocol import types
 from pygls.protocol import default_converter
 from pytest_lsp import LanguageClient
@@ -20,13 +22,21 @@ from pytest_lsp.client import register_lsp_features
 
 from pi_ls.server.protocol import NOTIFICATIONS
 from tests import sessions
+from tests.e2e.office import MODELS, NAMESAKES, Desk, Office
 from tests.e2e.raw import Json, RawClient
-from tests.provider import ProviderProcess
+from tests.provider import Provider, ProviderProcess
 
 ROOT = Path(__file__).parent.parent.parent
 SERVER = (sys.executable, "-m", "pi_ls")
 FAKE_SERVER = (sys.executable, "-m", "tests.server.fake_main")
 """The same server over sessions that behave as they are told, for what real ones cannot be made to do."""
+
+KEY = "sk-test-1"
+"""The key of the scripted provider."""
+
+NOBODY = "http://127.0.0.1:1/v1"
+"""Where no provider listens."""
+PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 24, 1, 2
 
 OFFLINE: Json = {"compaction": {"models": ["offline/extractive"]}}
 """Settings with which a compaction needs no model."""
@@ -42,6 +52,12 @@ class Home:
         self.agent_dir.mkdir()
         self.env = {**os.environ, "PI_CODING_AGENT_DIR": str(self.agent_dir), "PYTHONPATH": str(ROOT)}
 
+    def add_folder(self, name: str) -> Path:
+        """Another workspace folder beside the first."""
+        folder = self.folder.with_name(name)
+        folder.mkdir()
+        return folder
+
     def sessions(self, folder: Path | None = None) -> Path:
         encoded = str(folder or self.folder).strip("/").replace("/", "-")
         return self.agent_dir / "sessions" / f"--{encoded}--"
@@ -55,21 +71,33 @@ class Home:
         lines = sessions.two_long_turns(120_000, cwd=str(self.folder), session_id=session_id)
         return self.add(lines, f"{session_id}.jsonl")
 
-    def use(self, provider: ProviderProcess) -> None:
-        """Let the model of the sessions, `fake/m200`, be had from there."""
-        model = {"id": "m200", "contextWindow": 200_000, "maxTokens": 8_192}
-        entry = {
-            "baseUrl": provider.openai,
-            "apiKey": "sk-test-1",
-            "api": "openai-completions",
-            "models": [model],
-        }
-        (self.agent_dir / "models.json").write_text(json.dumps({"providers": {"fake": entry}}))
+    def use(self, provider: Provider | ProviderProcess | None = None, **models: Json) -> None:
+        """Let `fake/m200`, the model of the sessions, be had from there, and others (`id={…}`) beside it.
 
-    def params(self, **options: Any) -> Json:
-        """Params of `initialize`."""
+        Without a provider they are only known.
+        """
+        url = provider.openai if provider is not None else NOBODY
+        known = {"m200": {"contextWindow": 200_000, "maxTokens": 8_192}} | models
+        listed = [{"id": name, **fields} for name, fields in known.items()]
+        entry = {"baseUrl": url, "apiKey": KEY, "api": "openai-completions"}
+        self.tell_models({"fake": entry | {"models": listed}})
+
+    def tell_models(self, providers: Json) -> None:
+        """Write these providers into models.json, beside those that are there."""
+        file = self.agent_dir / "models.json"
+        known: Json = json.loads(file.read_text())["providers"] if file.exists() else {}
+        file.write_text(json.dumps({"providers": known | providers}))
+
+    def configure(self, settings: Json) -> Path:
+        """Write the user's settings file."""
+        file = self.agent_dir / "settings.json"
+        file.write_text(json.dumps(settings))
+        return file
+
+    def params(self, *folders: Path, **options: Any) -> Json:
+        """Params of `initialize`, for the folder of the home or for others."""
         return {
-            "workspaceFolders": [{"uri": self.folder.as_uri(), "name": "app"}],
+            "workspaceFolders": [{"uri": f.as_uri(), "name": f.name} for f in folders or (self.folder,)],
             "initializationOptions": {"tokenEstimator": "chars", **options},
         }
 
@@ -91,8 +119,7 @@ class RawServer(RawClient):
     async def code(self, timeout: float = 5) -> int:
         """The exit code; the process must end within that time.
 
-        Looked at again and again, because asyncio's own `wait` waits for the pipes to be read to their end
-        too.
+        Looked at again and again, because asyncio's own `wait` waits for the pipes to be read to their end.
         """
         async with asyncio.timeout(timeout):
             while self.process.returncode is None:
@@ -101,6 +128,7 @@ class RawServer(RawClient):
 
 
 Start = Callable[..., Awaitable[RawServer]]
+Serve = Callable[..., Awaitable[RawServer]]
 
 
 @pytest.fixture
@@ -116,12 +144,15 @@ def provider(home: Home) -> Iterator[ProviderProcess]:
         yield provider
 
 
-@pytest.fixture
-async def start(home: Home) -> AsyncIterator[Start]:
-    """Starts servers: `await start()`; those that are left at the end are killed."""
+@contextlib.asynccontextmanager
+async def starting(home: Home) -> AsyncGenerator[Start]:
+    """Starts servers: `await start()`; those that are left at the end are killed.
+
+    `obeying`: permissions of files hold for the server even if the tests run as root.
+    """
     servers: list[RawServer] = []
 
-    async def start_one(*command: str, reading: bool = True) -> RawServer:
+    async def start_one(*command: str, reading: bool = True, obeying: bool = False) -> RawServer:
         process = await asyncio.create_subprocess_exec(
             *(command or SERVER),
             stdin=asyncio.subprocess.PIPE,
@@ -129,6 +160,7 @@ async def start(home: Home) -> AsyncIterator[Start]:
             stderr=asyncio.subprocess.PIPE,
             env=home.env,
             cwd=home.folder,
+            preexec_fn=obey_permissions if obeying else None,
         )
         server = RawServer(process)
         servers.append(server)
@@ -144,6 +176,39 @@ async def start(home: Home) -> AsyncIterator[Start]:
         server.process._transport.close()  # pyright: ignore  # what nobody read would keep its pipe open
         await server.code()
         await server.stderr
+
+
+@pytest.fixture
+async def start(home: Home) -> AsyncIterator[Start]:
+    """Starts servers of the home: `await start()`."""
+    async with starting(home) as start_one:
+        yield start_one
+
+
+@pytest.fixture
+def serve(start: Start, home: Home) -> Serve:
+    """Starts initialized servers of the home: `await serve(**initialization_options)`.
+
+    `capabilities` are the client's; `folders` others than the home's; `obeying`: permissions hold for it.
+    """
+
+    async def serve_one(
+        *folders: Path, capabilities: Json | None = None, obeying: bool = False, **options: Any
+    ) -> RawServer:
+        server = await start(obeying=obeying)
+        await server.initialize(home.params(*folders, **options), capabilities=capabilities or {})
+        return server
+
+    return serve_one
+
+
+def obey_permissions() -> None:
+    """Give up, for a process about to be started, what lets root pass over permissions."""
+    if os.geteuid() == 0:
+        libc = ctypes.CDLL(None, use_errno=True)
+        for capability in (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH):
+            if libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
+                raise OSError(ctypes.get_errno(), "the privilege to pass over permissions cannot be given up")
 
 
 class RecordingClient(LanguageClient):
@@ -193,3 +258,36 @@ async def lsp(home: Home) -> AsyncIterator[RecordingClient]:
     yield client
     await client.shutdown_session()
     await client.stop()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def office(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Office]:
+    """A server for all tests that can share one; they are marked `loop_scope="session"`."""
+    root = tmp_path_factory.mktemp("office")
+    home = Home(root)
+    async with Provider() as provider, starting(home) as start_one:
+        home.use(provider, **MODELS)
+        home.tell_models(NAMESAKES)
+        server = await start_one()
+        options = {"tokenEstimator": "chars", "trusted": True, "autoOpen": "none"}
+        capabilities = {"window": {"workDoneProgress": True}, "workspace": {"workspaceFolders": True}}
+        await server.initialize(
+            {}, workspaceFolders=[], capabilities=capabilities, initializationOptions=options
+        )
+        yield Office(root, home, server, provider)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def desk(office: Office) -> AsyncIterator[Desk]:
+    """A place at the shared server, whose provider knows nothing of other tests.
+
+    Afterwards every line of its session file must parse, and the server must still be there.
+    """
+    office.provider.reset()
+    desk = Desk(office)
+    yield desk
+    office.provider.release()
+    if desk.file.exists():
+        desk.written()
+    desk.leave()
+    assert office.server.process.returncode is None

@@ -75,11 +75,15 @@ class FakeEnvironment:
         self.agent_dir = options.agent_dir or folder / ".agent"
         self.settings = FakeSettings(self.agent_dir / "settings.json", options)
         self.hooks = Hooks(Sources(self.agent_dir))
+        self.trusted = options.trusted
 
     def reload_settings(self, editor: Json | None = None) -> None:
         if editor is not None:
             self.options = msgspec.structs.replace(self.options, editor=editor)
         self.settings = FakeSettings(self.agent_dir / "settings.json", self.options)
+
+    def changed(self) -> bool:
+        return self.settings.changed()
 
     @property
     def problems(self) -> list[FakeProblem]:
@@ -90,6 +94,10 @@ class FakeEnvironment:
 
     def tell_hooks(self, event: object, tell: object) -> None:
         pass
+
+    def set_trust(self, trusted: bool) -> str | None:
+        self.trusted = trusted
+        return None
 
     def trust_question(self) -> str | None:
         return None
