@@ -31,16 +31,18 @@ from pi_ls.core.events import (
     SessionTreeMoved,
     ThinkingLevelChanged,
 )
-from pi_ls.core.jsonvalues import Json
+from pi_ls.core.jsonvalues import Json, dumps, loads
 from pi_ls.core.messages import Message, UserMessage
 from pi_ls.core.options import CompactionSettings
 from pi_ls.core.tokens import CountText, TokenCounter, estimate_tokens
 from pi_ls.core.tree import SessionTree, TreeProblem
 from pi_ls.llm import text_counter
 from pi_ls.models import OFFLINE, ModelInfo
+from pi_ls.secrets import without_secrets
 from pi_ls.session import compacting, navigating, pruning, reading
 from pi_ls.session.agent import Agent
 from pi_ls.session.environment import Environment
+from pi_ls.session.extending import Extending
 from pi_ls.store import FileProblem, SessionFile
 
 Emit = Callable[[Event], None]
@@ -118,7 +120,13 @@ class AgentSession:
         self.model: ModelInfo | None = None
         self.thinking_level = "off"
         self.problems: list[Json] = []
-        self._emit = emit
+        self.extending = Extending(self)
+
+        def tell(event: Event) -> None:
+            emit(event)
+            self.extending.tell(event)
+
+        self._emit: Emit = tell
         self._told: list[Event] = []
         self._meter = UsageMeter(self.counter)
         self._operation: Operation | None = None
@@ -175,6 +183,7 @@ class AgentSession:
         return session
 
     async def _begin(self, problems: Iterable[FileProblem]) -> None:
+        self.extending.begin()
         await self._reset_counter()
         await self._look_up_path()
         self._emit(SessionOpened(state=self.state()))
@@ -325,7 +334,7 @@ class AgentSession:
             await self._take_in_foreign()
             await self._migrate()
             parent_id = self.tree.leaf_id if under is msgspec.UNSET else under
-            entry = self.file.append(body | {"parentId": parent_id}, required=required)
+            entry = self.file.append(free_of_secrets(body) | {"parentId": parent_id}, required=required)
             self._take_in(entry, foreign=False, move_leaf=True)
             if required:
                 await asyncio.to_thread(self.file.sync)
@@ -364,6 +373,17 @@ class AgentSession:
                 self.name = name
                 self._emit(SessionInfoChanged(name=name))
 
+    async def look(self) -> None:
+        """Take in what other programs wrote, if they did; costs next to nothing where they did not."""
+        if self._closed or not self.file.on_disk:
+            return
+        known = len(self.tree.entries), self.tree
+        async with self._writing:
+            await self._take_in_foreign()
+        if known != (len(self.tree.entries), self.tree):
+            await self._follow_path()
+            self.usage_changed()
+
     async def _take_in_foreign(self) -> None:
         """Read what other programs wrote since we last looked."""
         changes = self.file.poll()
@@ -374,7 +394,10 @@ class AgentSession:
             self._note(problem.kind, problem.message, line=problem.line, entry_id=problem.entry_id)
         for entry in changes.appended:
             # The other program goes on where we stand: follow it. Where it stands elsewhere, stay.
-            extends = entry.parent_id == self.tree.leaf_id and not entry.is_leaf_marker
+            # A leaf marker stands for the entry it hangs on; whoever does not know it goes on from itself.
+            parent_id = entry.parent_id if entry.parent_id in self.tree else None
+            known = parent_id is not None or entry.parent_id is None
+            extends = known and self.tree.settle(parent_id) == self.tree.leaf_id and not entry.is_leaf_marker
             self._take_in(entry, foreign=True, move_leaf=extends)
         if changes.appended:
             self._note("foreignWriter", "Another program is writing to this session too")
@@ -562,6 +585,14 @@ class AgentSession:
         ):
             await asyncio.wait([self._operation.task])
 
+    async def after_operation(self, *kinds: OperationKind) -> None:
+        """Wait until no operation of one of these kinds is running."""
+        while self._operation is not None and self._operation.kind in kinds:
+            if self._operation.task is None:
+                await asyncio.sleep(0)
+            else:
+                await asyncio.wait([self._operation.task])
+
     def refuse_while_busy(self) -> None:
         """Raises Busy while an operation runs: for verbs that must not come between its steps."""
         if self._operation is not None:
@@ -618,13 +649,16 @@ class AgentSession:
         except Cancelled:
             return {"cancelled": True, "aborted": True, "leafId": old_leaf_id, "oldLeafId": old_leaf_id}
 
-    def moved(self, old_leaf_id: str | None, summary_entry: Entry | None = None) -> None:
+    def moved(
+        self, old_leaf_id: str | None, summary_entry: Entry | None = None, *, from_extension: bool = False
+    ) -> None:
         """Tell that the leaf moved by navigation or undo."""
         self._emit(
             SessionTreeMoved(
                 new_leaf_id=self.tree.leaf_id,
                 old_leaf_id=old_leaf_id,
                 summary_entry=summary_entry.data if summary_entry is not None else msgspec.UNSET,
+                from_extension=from_extension if summary_entry is not None else msgspec.UNSET,
             )
         )
 
@@ -765,6 +799,13 @@ class AgentSession:
     async def export(self, format: Literal["markdown", "jsonl"], path: str | None = None) -> Path:
         """Write the session to a file outside its folder and return where. Raises WriteFailed."""
         return await asyncio.to_thread(reading.export, self, format, path)
+
+
+def free_of_secrets(body: Json) -> Json:
+    """An entry as it may be written: where a tool or a provider repeated a key, without it."""
+    data = dumps(body)
+    clean = without_secrets(data)
+    return body if clean is data else loads(clean)
 
 
 def now_ms() -> int:
