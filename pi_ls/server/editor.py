@@ -6,6 +6,7 @@ Source: LSP 3.17, `workspace/applyEdit`, `window/showMessageRequest`, and its po
 from __future__ import annotations
 
 import asyncio
+import bisect
 import os
 import re
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from lsprotocol import types
 from pygls import uris
+from pygls.exceptions import JsonRpcException
 
 from pi_ls.core.events import ApprovalRequest
 from pi_ls.session import Answer, Decision
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 FOLLOW_TIMEOUT_S: Final = 2.0
 """How long an editor may take to tell of the change it was asked to make."""
+
+LONGEST_COMMAND: Final = 4_000
+"""Characters of a command that are shown when a person is asked about it."""
 
 _LINE_END: Final = re.compile(r"\r\n|\n|\r")
 
@@ -129,7 +134,7 @@ class _Places:
 
     def of(self, offset: int) -> types.Position:
         """The position of a code point."""
-        line = sum(1 for start in self._starts[1:] if start <= offset)
+        line = bisect.bisect_right(self._starts, offset) - 1
         before = self._text[self._starts[line] : offset]
         if self._encoding == "utf-8":
             character = len(before.encode("utf-8", "surrogatepass"))
@@ -151,6 +156,16 @@ def _real_path(uri: str) -> str | None:
     return os.path.realpath(path) if path else None
 
 
+def _question(question: ApprovalRequest) -> str:
+    """What a person is asked. Nothing they allow may be hidden from them: a command is shown as it is."""
+    command = question.args.get("command")
+    if question.tool_name != "bash" or not isinstance(command, str):
+        return f"May the agent do this? {question.summary}"
+    hidden = len(command) - LONGEST_COMMAND
+    shown = command if hidden <= 0 else f"{command[:LONGEST_COMMAND]}… ({hidden} more characters, not shown)"
+    return f"May the agent run this?\n{shown}"
+
+
 class Person:
     """Puts questions to the person in front of the editor.
 
@@ -168,13 +183,15 @@ class Person:
             await asyncio.Event().wait()  # the answer comes by a command; whoever waits cancels this
         if not self._can_show():
             return False
-        chosen = await self._server.window_show_message_request_async(
-            types.ShowMessageRequestParams(
-                type=types.MessageType.Warning,
-                message=f"May the agent do this? {question.summary}",
-                actions=[types.MessageActionItem(title) for title in CHOICES],
-            )
+        params = types.ShowMessageRequestParams(
+            type=types.MessageType.Warning,
+            message=_question(question),
+            actions=[types.MessageActionItem(title) for title in CHOICES],
         )
+        try:
+            chosen = await self._server.window_show_message_request_async(params)
+        except JsonRpcException:
+            return False  # it said that it can, and cannot
         answer(question.approval_id, CHOICES.get(chosen.title, "no") if chosen is not None else "no")
         return True
 

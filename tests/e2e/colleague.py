@@ -60,7 +60,7 @@ def texts(request: Received, role: str | None = None) -> list[str]:
     wanted = [
         m for m in request.body["messages"] if m["role"] == role or (not role and m["role"] != "system")
     ]
-    return [_text(message["content"]) for message in wanted]
+    return [_text(message.get("content")) for message in wanted]
 
 
 def _text(content: Any) -> str:
