@@ -65,7 +65,7 @@ picture: setup ## put the demo's output into the README
 lock: ## write the lock files anew from pyproject.toml (needs uv)
 	uv pip compile $(LOCK) pyproject.toml -o requirements.txt
 	uv pip compile $(LOCK) pyproject.toml --group dev -c requirements.txt -o requirements-dev.txt
-LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+LOCK := --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
 
 wheel: setup ## build dist/*.whl

@@ -39,15 +39,17 @@ def effective(settings: CompactionSettings, window: int) -> CompactionSettings:
 
 
 def overflow_due(
-    answer: AssistantMessage, window: int, *, same_model: bool, known_overflow: bool = False
+    answer: AssistantMessage, window: int, *, same_model: bool, known: bool | None = None
 ) -> Due | None:
     """Whether an answer shows that the request was longer than the window.
 
-    `known_overflow` is what the provider's error class said. Only an answer of the model in use counts: a
-    smaller model's overflow says nothing about this one.
+    `known` is what class and status of the provider's error said of a failed answer, None where there is
+    only its text. Only an answer of the model in use counts: a smaller model's overflow says nothing about
+    this one.
     """
-    failed_so = known_overflow and answer.stop_reason == "error"
-    if not same_model or not (failed_so or is_context_overflow(answer, window)):
+    failed = answer.stop_reason == "error"
+    overflowed = known if failed and known is not None else is_context_overflow(answer, window)
+    if not same_model or not overflowed:
         return None
     return Due("overflow", will_retry=answer.stop_reason != "stop")
 

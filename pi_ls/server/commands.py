@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from pi_ls.core.errors import Busy, InvalidParams, NoSession
+from pi_ls.core.errors import Busy, InvalidParams
 from pi_ls.core.jsonvalues import Json
 from pi_ls.server import protocol as wire
 from pi_ls.server.progress import LOADING_DELAY_S, work_done
@@ -43,10 +43,7 @@ class Caller(msgspec.Struct, frozen=True):
 
     async def session_or_new(self, arguments: Arguments) -> Opened:
         """The session a command means; a new one where the folder has none."""
-        try:
-            return await self.session(arguments)
-        except NoSession:
-            return await self.workspaces.create(self.folder(arguments))
+        return await self.workspaces.session_or_new(arguments.workspace, arguments.session_id)
 
     async def open(self, folder: Folder, path: Path) -> Opened:
         """Open a session and make it current, with progress where that takes long."""

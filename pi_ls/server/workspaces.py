@@ -92,6 +92,7 @@ class Workspaces:
         self._sessions: list[Opened] = []
         self._loading: asyncio.Task[Backend] | None = None
         self._opening = asyncio.Lock()
+        self._beginning = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
         self._opened_at = 0.0
@@ -290,6 +291,14 @@ class Workspaces:
         opened = self.by_id(session_id) if session_id is not None else await self._current(workspace)
         await self.environment(opened.folder)
         return opened
+
+    async def session_or_new(self, workspace: str | None, session_id: str | None) -> Opened:
+        """The session a command means; a new one, and only one, where the folder has none."""
+        async with self._beginning:
+            try:
+                return await self.session(workspace, session_id)
+            except NoSession:
+                return await self.create(self.folder(workspace))
 
     def by_id(self, session_id: str) -> Opened:
         """An open session by its id, in whichever folder. Raises SessionNotFound."""

@@ -23,7 +23,9 @@ from pi_ls.core import events
 from pi_ls.core.breakdown import Overhead
 from pi_ls.core.chat import ChatRequest, ToolSpec
 from pi_ls.core.context import build_session_context
+from pi_ls.core.entries import Entry
 from pi_ls.core.errors import ContextOverflow, InvalidSettings, PiError, ProviderError
+from pi_ls.core.jsonvalues import Json
 from pi_ls.core.messages import AssistantMessage, Message, UserMessage, decode_message
 from pi_ls.core.options import CompactionSettings
 from pi_ls.core.request import FAILED_STOPS
@@ -154,7 +156,7 @@ class Run:
                 return
             case events.MessageEnd():
                 self._deltas.flush()
-                entry = await self._session.append({"type": "message", "message": event.message})
+                entry = await self._keep(event.message)
                 self._session.emit(msgspec.structs.replace(event, entry_id=entry.id))
                 self._note_answer(event)
                 return
@@ -164,6 +166,15 @@ class Run:
         self._session.emit(event)
         if isinstance(event, events.TurnEnd):
             await self._between_turns(event)
+
+    async def _keep(self, message: Json) -> Entry:
+        """Append a message. An answer sets its path's model, but not over a switch made meanwhile."""
+        session = self._session
+        wanted = session.model
+        entry = await session.append({"type": "message", "message": message})
+        if wanted is not None and session.model != wanted:
+            await session.set_model(wanted.provider, wanted.id)
+        return entry
 
     async def _between_turns(self, event: events.TurnEnd) -> None:
         """Make room before the next request, if there will be one."""
@@ -260,12 +271,8 @@ class Run:
         answer, limits = self._answer, self._limits()
         if answer is None or limits is None or not limits[1].enabled:
             return None
-        return overflow_due(
-            answer,
-            limits[0],
-            same_model=self._is_of_this_model(answer),
-            known_overflow=isinstance(self._failure, ContextOverflow),
-        )
+        known = None if self._failure is None else isinstance(self._failure, ContextOverflow)
+        return overflow_due(answer, limits[0], same_model=self._is_of_this_model(answer), known=known)
 
     def _is_of_this_model(self, answer: AssistantMessage) -> bool:
         model = self._session.model

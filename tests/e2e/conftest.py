@@ -22,6 +22,7 @@ from pytest_lsp.client import register_lsp_features
 
 from pi_ls.server.protocol import NOTIFICATIONS
 from tests import sessions
+from tests.e2e.colleague import Colleague
 from tests.e2e.office import MODELS, NAMESAKES, Desk, Office
 from tests.e2e.raw import Json, RawClient
 from tests.provider import Provider, ProviderProcess
@@ -269,7 +270,8 @@ async def office(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Offi
         home.use(provider, **MODELS)
         home.tell_models(NAMESAKES)
         server = await start_one()
-        options = {"tokenEstimator": "chars", "trusted": True, "autoOpen": "none"}
+        settings = {"approval": dict.fromkeys(("bash", "write", "edit"), "allow")}
+        options = {"tokenEstimator": "chars", "trusted": True, "autoOpen": "none", "settings": settings}
         capabilities = {"window": {"workDoneProgress": True}, "workspace": {"workspaceFolders": True}}
         await server.initialize(
             {}, workspaceFolders=[], capabilities=capabilities, initializationOptions=options
@@ -291,3 +293,17 @@ async def desk(office: Office) -> AsyncIterator[Desk]:
         desk.written()
     desk.leave()
     assert office.server.process.returncode is None
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def colleague(office: Office) -> AsyncIterator[Colleague]:
+    """A desk with an agent, all of whose requests hold calls and results that belong together."""
+    office.provider.reset()
+    colleague = Colleague(office)
+    yield colleague
+    office.provider.release()
+    if colleague.file.exists():
+        colleague.written()
+    colleague.leave()
+    assert office.server.process.returncode is None
+    assert colleague.model.faults == []

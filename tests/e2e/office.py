@@ -18,7 +18,7 @@ from tests.provider import Provider
 if TYPE_CHECKING:
     from tests.e2e.conftest import Home, RawServer
 
-ANSWER_TIMEOUT_S = 60
+ANSWER_TIMEOUT_S = 25
 """Long enough for a provider library that is loaded on a busy machine."""
 
 MODELS: Json = {
@@ -93,6 +93,7 @@ class Desk:
         self.server = office.server
         self.provider = office.provider
         self.office = office
+        office.server.messages.clear()  # what was told at other desks
         self.folder = office.new_folder()
         self.file = office.home.sessions(self.folder) / "s.jsonl"
         office.change_folders(added=self.folder)
@@ -116,18 +117,18 @@ class Desk:
         file.parent.mkdir(exist_ok=True)
         file.write_text(json.dumps(settings))
 
-    def begin(self, command: str, *, token: str | None = None, **arguments: Any) -> int:
+    def begin(self, command: str, /, *, token: str | None = None, **arguments: Any) -> int:
         """Send a command about this desk's session, with progress on `token`; returns the request's id."""
         more = {} if token is None else {"workDoneToken": token}
         return self.server.begin_command(command, {"workspace": self.folder.as_uri(), **arguments}, **more)
 
-    async def run(self, command: str, **arguments: Any) -> Any:
+    async def run(self, command: str, /, **arguments: Any) -> Any:
         """The result of a command that must succeed."""
         answer = await self.answer(self.begin(command, **arguments))
         assert "result" in answer, answer
         return answer["result"]
 
-    async def refusal(self, command: str, **arguments: Any) -> Json:
+    async def refusal(self, command: str, /, **arguments: Any) -> Json:
         """The error of a command that must fail."""
         answer = await self.answer(self.begin(command, **arguments))
         assert "error" in answer, answer

@@ -99,6 +99,13 @@ class RawClient:
                 await self._changed.wait()
             return found
 
+    async def until(self, condition: Callable[[], bool], timeout: float = 10) -> None:
+        """Wait until a condition on what was received holds."""
+        async with self._changed, asyncio.timeout(timeout):
+            while not condition():
+                assert not self.ended, f"the stream ended; it said {self.messages[-20:]}"
+                await self._changed.wait()
+
     async def notification(self, method: str, timeout: float = 10) -> Json:
         """The params of the first notification of that name, past or to come."""
         return (await self.wait_for(lambda m: m.get("method") == method, timeout))["params"]

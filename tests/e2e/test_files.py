@@ -15,8 +15,8 @@ import pytest
 
 from tests import sessions
 from tests.e2e.conftest import OFFLINE, Home, RawServer, Serve
+from tests.e2e.office import Desk
 from tests.e2e.raw import Json
-from tests.provider import ProviderProcess
 from tests.sessions import assistant, call, compaction, encode, entry, header, label, result, user
 
 TORN = b'{"type":"message","id":"u2","par'
@@ -153,29 +153,33 @@ async def test_entries_that_share_a_line_are_all_found(serve: Serve, home: Home)
     assert file.read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("ascii_only", "newline"), [(False, "\n"), (True, "\n"), (False, "\r\n")], ids=["raw", "escaped", "crlf"]
-)
-async def test_lines_end_at_a_line_feed_only(serve: Serve, home: Home, ascii_only: bool, newline: str):
+async def test_lines_end_at_a_line_feed_only(serve: Serve, home: Home):
     text = "a\u2028b\u2029c\u0085d\u000be\u000cf\u001cg\rh"
-    lines = conversation(text, "ok", cwd=str(home.folder))
-    file = home.sessions() / "s.jsonl"
-    sessions.write(file, lines, ascii_only=ascii_only, newline=newline)
-    server = await serve()
-    assert await context(server) == [text, "ok"]
-    await server.result("pi.setLabel", {"entryId": "u1", "label": "x\u2028y"})
+    files: list[Path] = []
+    for ascii_only, newline in ((False, "\n"), (True, "\n"), (False, "\r\n")):
+        lines = conversation(text, "ok", cwd=str(home.folder), session_id=f"s-{len(files)}")
+        file = home.sessions() / f"{len(files)}.jsonl"
+        files.append(sessions.write(file, lines, ascii_only=ascii_only, newline=newline))
+    server = await serve(autoOpen="none")
+    for file in files:
+        assert (await opened(server, file))["problems"] == []
+        assert await context(server) == [text, "ok"]
+        await server.result("pi.setLabel", {"entryId": "u1", "label": "x\u2028y"})
     await server.shutdown()
-    again = await serve()
-    assert await context(again) == [text, "ok"]
-    tree = await again.result("pi.getTree", {"filter": "labeled-only"})
-    assert [(node["id"], node["label"]) for node in tree["nodes"]] == [("u1", "x\u2028y")]
+    again = await serve(autoOpen="none")
+    for file in files:
+        await opened(again, file)
+        assert await context(again) == [text, "ok"]
+        tree = await again.result("pi.getTree", {"filter": "labeled-only"})
+        assert [(node["id"], node["label"]) for node in tree["nodes"]] == [("u1", "x\u2028y")]
 
 
-async def test_half_a_character_stays_usable(serve: Serve, home: Home, provider: ProviderProcess):
+@pytest.mark.asyncio(loop_scope="session")
+async def test_half_a_character_stays_usable(desk: Desk):
     half = "x \ud83d y"
     filled = sessions.filler(100_000)
     lines = [
-        header(cwd=str(home.folder)),
+        header(cwd=str(desk.folder)),
         user("u1", None, half),
         assistant("a1", "u1", "", call("c1", "bash", command=half), total=20),
         result("r1", "a1", "c1", half),
@@ -184,23 +188,22 @@ async def test_half_a_character_stays_usable(serve: Serve, home: Home, provider:
         user("u2", "l1", filled),
         assistant("a3", "u2", "done", total=120_000),
     ]
-    file = home.sessions() / "s.jsonl"
-    sessions.write(file, lines, ascii_only=True)
-    before = file.read_bytes()
-    server = await serve()
+    sessions.write(desk.file, lines, ascii_only=True)
+    before = desk.file.read_bytes()
+    await desk.run("pi.openSession", path=str(desk.file))
     replaced = "x \N{REPLACEMENT CHARACTER} y"
-    assert (await context(server))[0] in (half, replaced)
-    assert (await server.result("pi.getTree"))["nodes"][0]["text"] in (half, replaced)
-    assert len((await server.result("pi.getEntries"))["entries"]) == 7
-    [row] = (await server.result("pi.listSessions"))["sessions"]
+    assert (await desk.context())[0][1] in (half, replaced)
+    assert (await desk.run("pi.getTree"))["nodes"][0]["text"] in (half, replaced)
+    assert len((await desk.run("pi.getEntries"))["entries"]) == 7
+    [row] = (await desk.run("pi.listSessions"))["sessions"]
     assert row["firstMessage"] in (half, replaced)
-    await server.result("pi.compact", timeout=60)
-    [request] = provider.requests
+    await desk.run("pi.compact")
+    [request] = desk.provider.requests
     request.prompt.encode()
     assert request.prompt.count(replaced) == 2
     assert r'bash(command="x \ud83d y")' in request.prompt, "arguments are JSON, which has a spelling for it"
-    assert file.read_bytes().startswith(before)
-    assert sessions.types(sessions.read(file))[-1] == "compaction"
+    assert desk.file.read_bytes().startswith(before)
+    assert sessions.types(desk.written())[-1] == "compaction"
 
 
 # ---- places

@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pi_ls.server.protocol import CommandName
 from tests import sessions
 from tests.e2e.conftest import OFFLINE, Home, Serve
+from tests.e2e.office import Desk
 from tests.e2e.raw import Json, RawClient
 from tests.e2e.shapes import Each, Maybe, difference
 from tests.provider import ProviderProcess, Reply, error
@@ -273,12 +276,10 @@ async def test_each_command_answers_with_what_the_protocol_says(
     assert set(answered) == set(CommandName) - OF_THE_AGENT
 
 
-async def test_each_command_of_the_agent_answers_with_what_the_protocol_says(
-    serve: Serve, home: Home, provider: ProviderProcess
-):
-    home.add([sessions.header(cwd=str(home.folder)), *sessions.two_long_turns(1_000)[3:]])
-    provider.queue(Reply(text="hello"), Reply(text="and again"), error(400, "out of order"))
-    server = await serve(trusted=True)
+@pytest.mark.asyncio(loop_scope="session")
+async def test_each_command_of_the_agent_answers_with_what_the_protocol_says(desk: Desk):
+    desk.provider.script = [Reply(text="hello"), Reply(text="and again"), error(400, "out of order")]
+    await desk.open([sessions.header(), sessions.user("u1", None, "a"), sessions.assistant("a1", "u1", "b")])
     settled = 0
     done = {"output": str, "exitCode": 0, "cancelled": False, "truncated": False}
     answers: list[tuple[CommandName, Json, Any]] = [
@@ -294,12 +295,12 @@ async def test_each_command_of_the_agent_answers_with_what_the_protocol_says(
         (CommandName.CONTINUE, {}, {"disposition": "started"}),  # after an answer that failed
     ]
     for command, arguments, shape in answers:
-        result = await server.result(command, arguments, timeout=60)
+        result = await desk.run(command, **arguments)
         assert (wrong := difference(result, shape, command)) is None, wrong
         if "disposition" in result:
             settled += 1
-            await server.wait_for(
-                lambda _, count=settled: len(server.named("pi/agent_settled")) == count, timeout=60
+            await desk.server.wait_for(
+                lambda _, count=settled: len(desk.named("agent_settled")) == count, timeout=60
             )
     assert {command for command, *_ in answers} == OF_THE_AGENT
 
