@@ -61,6 +61,8 @@ class Opened(msgspec.Struct, eq=False):
     folder: Folder
     environment: Environment
     channel: Channel
+    trouble: str = ""
+    """Why its file could not be looked at the last time."""
 
     @property
     def path(self) -> str:
@@ -430,8 +432,11 @@ class Workspaces:
 async def _look(opened: Opened) -> None:
     try:
         await opened.session.look()
+        opened.trouble = ""
     except (PiError, OSError) as error:
-        logger.warning("%s could not be looked at: %s", opened.session.file.path, error)
+        if opened.trouble != str(error):
+            opened.trouble = str(error)
+            logger.warning("%s could not be looked at: %s", opened.session.file.path, error)
 
 
 def _call_soon(

@@ -379,7 +379,8 @@ class AgentSession:
             return
         known = len(self.tree.entries), self.tree
         async with self._writing:
-            await self._take_in_foreign()
+            if not self._closed:
+                await self._take_in_foreign()
         if known != (len(self.tree.entries), self.tree):
             await self._follow_path()
             self.usage_changed()

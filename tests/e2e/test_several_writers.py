@@ -14,6 +14,7 @@ from pi_ls.store.places import make_lock
 from tests import sessions
 from tests.e2e import writers
 from tests.e2e.conftest import OFFLINE, Home, RawServer, Start
+from tests.provider import Provider
 
 SECONDS = float(os.environ.get("PI_LS_WRITERS_SECONDS", "10"))
 
@@ -172,19 +173,71 @@ async def test_a_server_that_follows_is_idle(start: Start, home: Home):
     assert cpu() - before <= 0.05
 
 
-async def test_fifty_rounds_of_two_servers_writing_at_once(start: Start, home: Home):
-    file = home.add([sessions.header(str(home.folder)), sessions.user("u1", None, "a")])
-    one, two = await opened(start, home), await opened(start, home)
-    for server in (one, two):
-        await server.result("pi.openSession", {"path": str(file)})
-    for number in range(50):
-        await asyncio.gather(
-            one.result("pi.setLabel", {"entryId": "u1", "label": f"one {number}"}),
-            two.result("pi.setLabel", {"entryId": "u1", "label": f"two {number}"}),
+async def settled(server: RawServer, times: int) -> None:
+    async with asyncio.timeout(60):
+        while len(server.named("pi/agent_settled")) < times:
+            await asyncio.sleep(0.01)
+
+
+async def test_fifty_rounds_of_two_servers_prompting_at_once(start: Start, home: Home):
+    async with Provider() as provider:
+        home.use(provider)
+        file = home.add([sessions.header(str(home.folder)), sessions.user("u1", None, "a")])
+        servers = await opened(start, home), await opened(start, home)
+        for server in servers:
+            await server.result("pi.openSession", {"path": str(file)})
+        for number in range(50):
+            for server in servers:
+                server.begin_command("pi.prompt", {"text": f"{server.process.pid} {number}"})
+            await asyncio.gather(*(settled(server, number + 1) for server in servers))
+    lines = [line for line in sessions.read(file) if line["type"] == "message"][1:]
+    assert len(lines) == 200
+    assert len({line["id"] for line in lines}) == 200
+    asked = {line["message"]["content"][0]["text"] for line in lines if line["message"]["role"] == "user"}
+    assert asked == {f"{server.process.pid} {number}" for server in servers for number in range(50)}
+
+
+async def test_what_is_made_is_for_its_owner_alone(start: Start, home: Home):
+    old = os.umask(0)
+    try:
+        server = await start()
+    finally:
+        os.umask(old)
+    async with Provider() as provider:
+        home.use(provider)
+        (home.agent_dir / "models.json").chmod(0o600)
+        await server.initialize(
+            home.params(autoOpen="none", trusted=True, settings={"approval": {"bash": "allow"}})
         )
-    lines = sessions.read(file)[2:]
-    assert len(lines) == 100
-    assert len({line["id"] for line in lines}) == 100
-    assert {json.dumps(line["label"]) for line in lines} == {
-        json.dumps(f"{who} {number}") for who in ("one", "two") for number in range(50)
-    }
+        await server.result("pi.newSession")
+        await server.answer(server.begin_command("pi.prompt", {"text": "go"}), 60)
+        await settled(server, 1)
+        await server.result(
+            "pi.setLabel", {"entryId": (await server.result("pi.sessionState"))["leafId"], "label": "x"}
+        )
+        await server.result("pi.cloneSession")
+        await server.result("pi.setAutoCompaction", {"enabled": False})
+        await server.result("pi.setTrust", {"trusted": True})
+    made = [path for path in home.agent_dir.rglob("*") if not path.is_symlink()]
+    assert {path.suffix for path in made} >= {".jsonl", ".json", ".lock"}
+    for path in made:
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
+
+
+async def test_a_file_that_turns_into_something_else_costs_nothing_but_its_own_session(
+    start: Start, home: Home
+):
+    file = home.add_long()
+    other = home.add_long("s-2")
+    server = await opened(start, home)
+    await server.result("pi.openSession", {"path": str(file)})
+    await server.result("pi.openSession", {"path": str(other)})
+    file.write_text("no session at all\n" * 10)
+    append(other, sessions.user("x1", "a2", "still followed"))
+    async with asyncio.timeout(3):
+        await server.notification("pi/entry_appended")
+    assert file.read_text().startswith("no session"), "it is left as it is"
+    await server.result("pi.sessionState", {"sessionId": "s-1"})
+    other.unlink()
+    await asyncio.sleep(0.7)
+    assert (await server.result("pi.sessionState"))["leafId"] == "x1"
