@@ -5,7 +5,7 @@ import { commands, Uri, window, workspace, type Disposable } from 'vscode';
 import { proposedText, type ToolArguments } from './approvalText';
 import type { Documents } from './documents';
 import { t } from './l10n';
-import { COMMANDS, NOTIFICATIONS, type Decision, type Push } from './protocol';
+import { COMMANDS, NOTIFICATIONS, textField, type Decision, type Push } from './protocol';
 import { fence } from './transcriptText';
 import type { Workbench } from './workbench';
 
@@ -33,15 +33,15 @@ export class Approvals implements Disposable {
   }
 
   #take(method: string, params: Push): void {
-    const id = String(params['approvalId'] ?? '');
+    const id = textField(params, 'approvalId');
     if (method === NOTIFICATIONS.approvalResolved) this.#open.delete(id);
     if (method !== NOTIFICATIONS.approvalRequest) return;
     const question: Question = {
       id,
       session: params.sessionId ?? '',
-      toolName: String(params['toolName'] ?? ''),
-      args: (params['args'] ?? {}) as ToolArguments,
-      summary: String(params['summary'] ?? ''),
+      toolName: textField(params, 'toolName'),
+      args: params['args'] ?? {},
+      summary: textField(params, 'summary'),
     };
     this.#open.set(id, question);
     this.#queue = this.#queue.then(() => this.#workbench.attempt(() => this.#ask(question)));
@@ -52,7 +52,11 @@ export class Approvals implements Disposable {
     const decision = await this.#decide(question);
     this.#proposals.delete(question.id);
     if (!this.#open.delete(question.id)) return;
-    await this.#workbench.ask(COMMANDS.answerApproval, { approvalId: question.id, decision }, { session: question.session });
+    await this.#workbench.ask(
+      COMMANDS.answerApproval,
+      { approvalId: question.id, decision },
+      { session: question.session },
+    );
   }
 
   /** A modal question; with the change beside it, it is a notification, so that the change can be read. */
@@ -81,12 +85,13 @@ export class Approvals implements Disposable {
 
   async #showChange(question: Question): Promise<void> {
     const folder = this.#workbench.folder?.uri ?? Uri.file('/');
-    const path = String(question.args.path ?? '');
+    const path = textField(question.args, 'path');
     const file = path.startsWith('/') ? folder.with({ path }) : Uri.joinPath(folder, path);
     const before = await textOf(file);
     this.#proposals.set(
       question.id,
-      proposedText(question.toolName, question.args, before) ?? fence(JSON.stringify(question.args, null, 2), 'json'),
+      proposedText(question.toolName, question.args, before) ??
+        fence(JSON.stringify(question.args, null, 2), 'json'),
     );
     const proposed = this.#documents.address('proposal', path, { approval: question.id });
     this.#documents.refresh(proposed);

@@ -58,9 +58,11 @@ function sizesOf(
   children: ReadonlyMap<string | null, TreeNode[]>,
 ): Map<string, number> {
   const sizes = new Map<string, number>();
-  for (let index = nodes.length - 1; index >= 0; index--) {
-    const { id } = nodes[index] as TreeNode;
-    sizes.set(id, (children.get(id) ?? []).reduce((sum, child) => sum + (sizes.get(child.id) ?? 1), 1));
+  for (const { id } of nodes.toReversed()) {
+    sizes.set(
+      id,
+      (children.get(id) ?? []).reduce((sum, child) => sum + (sizes.get(child.id) ?? 1), 1),
+    );
   }
   return sizes;
 }

@@ -8,7 +8,13 @@ import { isCancellation } from './failures';
 import { t } from './l10n';
 import { tokens } from './meter';
 import { idsToShow, outcome, previewMarkdown, type Shown } from './previewText';
-import { COMMANDS, NOTIFICATIONS, type CompactionPreview, type CompactionResult } from './protocol';
+import {
+  COMMANDS,
+  NOTIFICATIONS,
+  textField,
+  type CompactionPreview,
+  type CompactionResult,
+} from './protocol';
 import { titleOf, type Session } from './sessionModel';
 import { kindName } from './nodeTexts';
 import type { Workbench } from './workbench';
@@ -39,7 +45,9 @@ export class Compaction {
       this.#workbench.server.onPush(({ method, params }) => {
         if (method !== NOTIFICATIONS.compactionEnd || params['reason'] === 'manual') return;
         const result = params['result'] as CompactionResult | undefined;
-        this.#workbench.log.info(result ? outcome(result) : String(params['errorMessage'] ?? 'compaction aborted'));
+        this.#workbench.log.info(
+          result ? outcome(result) : textField(params, 'errorMessage') || 'compaction aborted',
+        );
       }),
     );
   }
@@ -110,10 +118,7 @@ export class Compaction {
     const preview = await this.#workbench.ask(COMMANDS.previewCompaction, {}, { session: session.id });
     const shown = await this.#texts(session.id, preview);
     const title = titleOf(session.state);
-    this.#previews.set(
-      session.id,
-      previewMarkdown(title, preview, shown, session.usage.contextWindow),
-    );
+    this.#previews.set(session.id, previewMarkdown(title, preview, shown, session.usage.contextWindow));
     const address = this.#documents.address('preview', t('Compaction preview'), { session: session.id });
     await this.#documents.showRendered(address);
     if (preview.possible) void this.#workbench.attempt(() => this.#offer(preview));
@@ -136,9 +141,14 @@ export class Compaction {
     const found = new Map<string, Shown>();
     await Promise.all(
       idsToShow(preview).map(async (rootId) => {
-        const page = await this.#workbench.ask(COMMANDS.getTree, { rootId, depth: 0, filter: 'all', limit: 1 }, { session });
+        const page = await this.#workbench.ask(
+          COMMANDS.getTree,
+          { rootId, depth: 0, filter: 'all', limit: 1 },
+          { session },
+        );
         const node = page.nodes[0];
-        if (node?.id === rootId) found.set(rootId, { who: kindName(node), text: node.text, tokens: node.tokens });
+        if (node?.id === rootId)
+          found.set(rootId, { who: kindName(node), text: node.text, tokens: node.tokens });
       }),
     );
     return found;
@@ -152,7 +162,8 @@ export class Compaction {
   async undo(session?: string): Promise<void> {
     const options = session === undefined ? {} : { session };
     const { entriesLeft } = await this.#workbench.ask(COMMANDS.undoCompaction, {}, options);
-    const more = entriesLeft > 0 ? ` ${t('{0} later entries are on their own branch now.', entriesLeft)}` : '';
+    const more =
+      entriesLeft > 0 ? ` ${t('{0} later entries are on their own branch now.', entriesLeft)}` : '';
     await window.showInformationMessage(t('pi: The compaction is undone.') + more);
   }
 
@@ -165,13 +176,19 @@ export class Compaction {
   }
 
   async prune(): Promise<void> {
-    const { prunedCount, tokensSaved } = await this.#workbench.ask(COMMANDS.pruneToolOutputs, { dryRun: true });
+    const { prunedCount, tokensSaved } = await this.#workbench.ask(COMMANDS.pruneToolOutputs, {
+      dryRun: true,
+    });
     if (prunedCount === 0) {
       await window.showInformationMessage(t('pi: there is no old tool output worth blanking.'));
       return;
     }
     const blank = t('Blank It');
-    const question = t('pi: blank {0} old tool outputs and save {1} tokens? They can be restored.', prunedCount, tokens(tokensSaved));
+    const question = t(
+      'pi: blank {0} old tool outputs and save {1} tokens? They can be restored.',
+      prunedCount,
+      tokens(tokensSaved),
+    );
     if ((await window.showInformationMessage(question, blank)) !== blank) return;
     await this.#workbench.ask(COMMANDS.pruneToolOutputs, {});
   }

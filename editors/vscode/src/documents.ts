@@ -34,7 +34,11 @@ export class Documents implements TextDocumentContentProvider, Disposable {
 
   /** A document's address; `title` is what its tab says. */
   address(kind: string, title: string, query: Record<string, string>): Uri {
-    const name = title.replace(/[/\\\s]+/g, ' ').trim().slice(0, 60) || kind;
+    const name =
+      title
+        .replace(/[/\\\s]+/g, ' ')
+        .trim()
+        .slice(0, 60) || kind;
     return Uri.from({
       scheme: SCHEME,
       path: `/${kind}/${name}.md`,
@@ -43,7 +47,10 @@ export class Documents implements TextDocumentContentProvider, Disposable {
   }
 
   /** Show a document as text. */
-  async show(uri: Uri, options: { beside?: boolean; keepFocus?: boolean; preview?: boolean } = {}): Promise<TextEditor> {
+  async show(
+    uri: Uri,
+    options: { beside?: boolean; keepFocus?: boolean; preview?: boolean } = {},
+  ): Promise<TextEditor> {
     const document = await workspace.openTextDocument(uri);
     return window.showTextDocument(document, {
       viewColumn: options.beside ? ViewColumn.Beside : ViewColumn.Active,

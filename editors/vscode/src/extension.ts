@@ -45,9 +45,24 @@ export function activate(context: ExtensionContext): Exports {
   const prompting = new Prompting(workbench, transcripts);
   const sessions = new Sessions(workbench);
   const meter = new Meter(workbench);
-  context.subscriptions.push(log, trace, server, workbench, documents, transcripts, tree, prompting, sessions, meter);
+  context.subscriptions.push(
+    log,
+    trace,
+    server,
+    workbench,
+    documents,
+    transcripts,
+    tree,
+    prompting,
+    sessions,
+    meter,
+  );
   context.subscriptions.push(new Approvals(workbench, documents), showHealth(workbench));
-  context.subscriptions.push(explainFailures(workbench), passOnTrust(workbench), followConfiguration(workbench, meter));
+  context.subscriptions.push(
+    explainFailures(workbench),
+    passOnTrust(workbench),
+    followConfiguration(workbench, meter),
+  );
 
   const register = registrar(workbench, context);
   new Compaction(workbench, documents).register(register, context);

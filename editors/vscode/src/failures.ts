@@ -37,9 +37,7 @@ export async function reportError(error: unknown, server: Server, log: LogOutput
   const sentence = error instanceof Error ? error.message : String(error);
   log.error(sentence);
   const unknown = error instanceof ResponseError && error.code === ERROR_CODES.methodNotFound;
-  const text = unknown
-    ? t('This pi server ({0}) cannot do that: {1}', server.version, sentence)
-    : sentence;
+  const text = unknown ? t('This pi server ({0}) cannot do that: {1}', server.version, sentence) : sentence;
   await offer(text, waysOut(kindOf(error)));
 }
 

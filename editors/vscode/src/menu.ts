@@ -24,7 +24,10 @@ export function registerMenu(workbench: Workbench, register: Register): void {
 
 function actions(workbench: Workbench): Action[] {
   const { server, session } = workbench;
-  const action = (icon: string, label: string, command: string): Action => ({ label: `$(${icon}) ${label}`, command });
+  const action = (icon: string, label: string, command: string): Action => ({
+    label: `$(${icon}) ${label}`,
+    command,
+  });
   const line: Action = { label: '', kind: QuickPickItemKind.Separator };
   const sessions = [
     action('add', t('New session'), 'piLs.newSession'),

@@ -20,7 +20,7 @@ export function shortTokens(tokens: number): string {
   ] as const) {
     const value = tokens / unit;
     if (value < 9.95) return trimmed(value.toFixed(1)) + name;
-    if (value < 999.5 || name === 'M') return Math.round(value) + name;
+    if (value < 999.5 || name === 'M') return `${Math.round(value)}${name}`;
   }
   return String(tokens);
 }
@@ -176,7 +176,9 @@ function usageLine(usage: ContextUsage & { contextWindow: number }): string {
 
 function categoryTable(detail: ContextDetail): string {
   const names = categoryNames();
-  const rows = CATEGORIES.map((category) => [category, Math.round(detail.categories?.[category] ?? 0)] as const)
+  const rows = CATEGORIES.map(
+    (category) => [category, Math.round(detail.categories?.[category] ?? 0)] as const,
+  )
     .filter(([, count]) => count > 0)
     .sort(([, one], [, other]) => other - one);
   if (rows.length === 0) return '';

@@ -16,7 +16,8 @@ export function registerModels(workbench: Workbench, register: Register): void {
 async function selectModel(workbench: Workbench): Promise<void> {
   const { models } = await workbench.ask(COMMANDS.listModels, {});
   const current = workbench.session?.state.model;
-  const isCurrent = (model: Model): boolean => model.provider === current?.provider && model.id === current.id;
+  const isCurrent = (model: Model): boolean =>
+    model.provider === current?.provider && model.id === current.id;
   const items = models
     .map((model): QuickPickItem & { model: Model } => ({
       label: `${model.provider}/${model.id}`,
@@ -33,7 +34,10 @@ async function selectModel(workbench: Workbench): Promise<void> {
   function rank(model: Model): number {
     return (isCurrent(model) ? 2 : 0) + (model.available ? 1 : 0);
   }
-  const chosen = await window.showQuickPick(items, { placeHolder: t('Which model?'), matchOnDescription: true });
+  const chosen = await window.showQuickPick(items, {
+    placeHolder: t('Which model?'),
+    matchOnDescription: true,
+  });
   if (chosen === undefined) return;
   const { provider, id } = chosen.model;
   const state = await workbench.ask(COMMANDS.setModel, { provider, modelId: id });

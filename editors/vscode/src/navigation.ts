@@ -128,7 +128,8 @@ export class Navigation {
       void this.#workbench.attempt(() => this.#prompting.ask(result.editorText));
       return;
     }
-    if (result.leafId !== result.oldLeafId) void this.#workbench.attempt(() => this.#offerWayBack(session.id, result));
+    if (result.leafId !== result.oldLeafId)
+      void this.#workbench.attempt(() => this.#offerWayBack(session.id, result));
   }
 
   #navigate(session: string, targetId: string, summary: Summary): Promise<NavigationResult> {
@@ -159,7 +160,8 @@ export class Navigation {
       t('pi: moved. Files are as they were.'),
       ...(oldLeafId === null ? [] : [back]),
     );
-    if (chosen === back) await this.#workbench.ask(COMMANDS.navigateTree, { targetId: oldLeafId }, { session });
+    if (chosen === back)
+      await this.#workbench.ask(COMMANDS.navigateTree, { targetId: oldLeafId }, { session });
   }
 
   /** Begin a new session with what was said before one of the user's messages. */
@@ -179,7 +181,7 @@ export class Navigation {
 /** Whether nothing is left behind: the entry is, or follows, the current one. */
 export function leavesNothing(node: TreeNode, nodes: readonly TreeNode[]): boolean {
   const byId = new Map(nodes.map((one) => [one.id, one]));
-  for (let at: TreeNode | undefined = node; at !== undefined; ) {
+  for (let at: TreeNode | undefined = node; at !== undefined;) {
     if (at.isLeaf) return true;
     at = at.parentId === null ? undefined : byId.get(at.parentId);
   }

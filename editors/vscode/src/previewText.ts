@@ -55,7 +55,10 @@ export function previewMarkdown(
     listing(kept, entries),
   );
   if (preview.previousSummary) parts.push(t('The previous summary is carried on in the new one.'));
-  parts.push(files(t('Files that were changed'), preview.modifiedFiles), files(t('Files that were read'), preview.readFiles));
+  parts.push(
+    files(t('Files that were changed'), preview.modifiedFiles),
+    files(t('Files that were read'), preview.readFiles),
+  );
   parts.push(prompts(preview));
   return `${parts.filter((part) => part !== '').join('\n\n')}\n`;
 }
@@ -97,9 +100,12 @@ const files = (name: string, paths: readonly string[] | undefined): string =>
 function prompts(preview: CompactionPreview): string {
   if (!preview.prompts?.length) return '';
   const rows = preview.prompts.map(({ name, tokens: count }) => `| \`${name}\` | ${tokens(count)} |`);
-  return [`## ${t('Prompts that would be sent')}\n`, `| ${t('Prompt')} | ${t('Tokens')} |`, '|:--|--:|', ...rows].join(
-    '\n',
-  );
+  return [
+    `## ${t('Prompts that would be sent')}\n`,
+    `| ${t('Prompt')} | ${t('Tokens')} |`,
+    '|:--|--:|',
+    ...rows,
+  ].join('\n');
 }
 
 /** `33k → 9.3k`, in whole words for a notification. */

@@ -36,7 +36,9 @@ export class Prompting implements Disposable {
     register('piLs.askAboutSelection', () => this.askAboutSelection());
     register('piLs.writePrompt', () => this.write(''));
     register('piLs.sendPrompt', () => this.sendDocument());
-    register('piLs.steer', () => this.#say(t('What should the agent know now?'), (text) => this.#steer(text)));
+    register('piLs.steer', () =>
+      this.#say(t('What should the agent know now?'), (text) => this.#steer(text)),
+    );
     register('piLs.followUp', () =>
       this.#say(t('What should the agent do afterwards?'), (text) => this.#followUp(text)),
     );
@@ -52,7 +54,10 @@ export class Prompting implements Disposable {
       await this.write(draft);
       return;
     }
-    const text = await this.#box(this.#running ? t('Queued until the agent is done') : t('What should pi do?'), draft);
+    const text = await this.#box(
+      this.#running ? t('Queued until the agent is done') : t('What should pi do?'),
+      draft,
+    );
     if (text !== undefined) await this.#prompt(text);
   }
 
@@ -104,7 +109,9 @@ export class Prompting implements Disposable {
   }
 
   async runShellCommand(): Promise<void> {
-    const command = await window.showInputBox({ placeHolder: t('Shell command, whose output the model sees') });
+    const command = await window.showInputBox({
+      placeHolder: t('Shell command, whose output the model sees'),
+    });
     if (!command?.trim()) return;
     await this.#transcripts.show({ beside: true, keepFocus: true }).catch(() => undefined);
     await this.#workbench.ask(COMMANDS.bash, { command });
@@ -135,7 +142,10 @@ export class Prompting implements Disposable {
 
   /** One line, or undefined where it was closed or empty. A button moves the text into a document. */
   #box(placeholder: string, value: string): Promise<string | undefined> {
-    const longer: QuickInputButton = { iconPath: new ThemeIcon('edit'), tooltip: t('Write it in a document') };
+    const longer: QuickInputButton = {
+      iconPath: new ThemeIcon('edit'),
+      tooltip: t('Write it in a document'),
+    };
     const box = window.createInputBox();
     box.placeholder = placeholder;
     box.value = value;

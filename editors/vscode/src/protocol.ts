@@ -95,7 +95,11 @@ export const THINKING_LEVELS = ['off', 'minimal', 'low', 'medium', 'high', 'xhig
 export const CONFIGURATION_SECTION = 'pi';
 
 /** JSON-RPC error codes the extension tells apart. */
-export const ERROR_CODES = { methodNotFound: -32601, requestCancelled: -32800, requestFailed: -32803 } as const;
+export const ERROR_CODES = {
+  methodNotFound: -32601,
+  requestCancelled: -32800,
+  requestFailed: -32803,
+} as const;
 
 export type TreeFilter = (typeof TREE_FILTERS)[number];
 export type ThinkingLevel = (typeof THINKING_LEVELS)[number];
@@ -375,4 +379,10 @@ export interface Address {
 export interface Push extends Address {
   seq?: number;
   [field: string]: unknown;
+}
+
+/** A field that holds text, empty where it does not. */
+export function textField(fields: object, name: string): string {
+  const value: unknown = (fields as Record<string, unknown>)[name];
+  return typeof value === 'string' ? value : '';
 }

@@ -7,6 +7,7 @@
 
 import {
   NOTIFICATIONS,
+  textField,
   type CompactionReason,
   type ContextUsage,
   type Push,
@@ -126,7 +127,7 @@ export class SessionModel {
         delete session.retry;
         return true;
       case NOTIFICATIONS.autoCompactionPaused:
-        session.paused = String(params['message'] ?? '');
+        session.paused = textField(params, 'message');
         return true;
       case NOTIFICATIONS.autoCompactionResumed:
         delete session.paused;

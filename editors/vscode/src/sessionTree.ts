@@ -87,7 +87,9 @@ export class SessionTree implements TreeDataProvider<Row>, FileDecorationProvide
     register('piLs.tree.filter', () => this.chooseFilter());
     register('piLs.tree.find', () => this.find());
     register('piLs.tree.clearFind', () => this.#findBy(''));
-    register('piLs.showEntry', (row?: Row) => this.#on(row, (node, id) => this.#transcripts.showEntry(id, node)));
+    register('piLs.showEntry', (row?: Row) =>
+      this.#on(row, (node, id) => this.#transcripts.showEntry(id, node)),
+    );
     register('piLs.setLabel', (row?: Row) => this.#on(row, (node, id) => this.setLabel(node, id)));
     register('piLs.copyEntry', (row?: Row) =>
       this.#on(row, async (node, id) => env.clipboard.writeText(await this.#transcripts.entryText(id, node))),
@@ -201,7 +203,8 @@ export class SessionTree implements TreeDataProvider<Row>, FileDecorationProvide
     if (session === undefined) return '';
     const filter = this.#filter === 'default' ? '' : filterName(this.#filter);
     if (this.#query) return t('“{0}”: {1} found', this.#query, this.#nodes.length);
-    if (this.#nodes.length >= MOST_NODES) return t('The first {0} entries. Use Find for the others.', MOST_NODES);
+    if (this.#nodes.length >= MOST_NODES)
+      return t('The first {0} entries. Use Find for the others.', MOST_NODES);
     return filter === '' ? '' : t('Shown: {0}', filter);
   }
 
@@ -244,7 +247,8 @@ export class SessionTree implements TreeDataProvider<Row>, FileDecorationProvide
 
   provideFileDecoration(uri: Uri): FileDecoration | undefined {
     if (uri.scheme !== NODE_SCHEME) return undefined;
-    if (uri.query === 'leaf') return new FileDecoration('●', t('The current entry'), new ThemeColor('charts.blue'));
+    if (uri.query === 'leaf')
+      return new FileDecoration('●', t('The current entry'), new ThemeColor('charts.blue'));
     if (uri.query === 'off') {
       return new FileDecoration(undefined, t('On another branch'), new ThemeColor('disabledForeground'));
     }
@@ -259,7 +263,9 @@ export class SessionTree implements TreeDataProvider<Row>, FileDecorationProvide
       ...(filter === this.#filter ? { description: t('shown now') } : {}),
       filter,
     }));
-    const chosen = await window.showQuickPick(items, { placeHolder: t('Which entries should the tree show?') });
+    const chosen = await window.showQuickPick(items, {
+      placeHolder: t('Which entries should the tree show?'),
+    });
     if (chosen === undefined) return;
     await this.#state.update(FILTER_KEY, chosen.filter);
     await this.reload();
@@ -284,7 +290,11 @@ export class SessionTree implements TreeDataProvider<Row>, FileDecorationProvide
       value: node.label ?? '',
     });
     if (label === undefined) return;
-    await this.#workbench.ask(COMMANDS.setLabel, { entryId: node.id, label: label.trim() || null }, { session });
+    await this.#workbench.ask(
+      COMMANDS.setLabel,
+      { entryId: node.id, label: label.trim() || null },
+      { session },
+    );
   }
 
   dispose(): void {
@@ -303,7 +313,8 @@ function spokenNode(node: TreeNode, size: number): string {
   const parts = [kindName(node), node.text];
   if (node.label) parts.push(t('label {0}', node.label));
   if (node.isLeaf) parts.push(t('current entry'));
-  else if (!node.onPath) parts.push(size > 1 ? t('another branch of {0} entries', size) : t('another branch'));
+  else if (!node.onPath)
+    parts.push(size > 1 ? t('another branch of {0} entries', size) : t('another branch'));
   return parts.join(', ');
 }
 

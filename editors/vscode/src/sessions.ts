@@ -106,7 +106,10 @@ export class Sessions implements TreeDataProvider<SessionRow>, Disposable {
   }
 
   async #list(all: boolean): Promise<SessionRow[]> {
-    const { sessions } = await this.#workbench.ask(COMMANDS.listSessions, { limit: MOST, ...(all ? { all } : {}) });
+    const { sessions } = await this.#workbench.ask(COMMANDS.listSessions, {
+      limit: MOST,
+      ...(all ? { all } : {}),
+    });
     return sessions;
   }
 
@@ -187,7 +190,8 @@ export class Sessions implements TreeDataProvider<SessionRow>, Disposable {
     try {
       await act(session);
     } finally {
-      if (before !== undefined && before.id !== session.id) await this.open({ path: before.state.sessionFile });
+      if (before !== undefined && before.id !== session.id)
+        await this.open({ path: before.state.sessionFile });
       this.#settle();
     }
   }

@@ -64,8 +64,11 @@ export class Meter implements Disposable {
       return;
     }
     const running = server.health === 'running';
-    this.item.text = running ? meterText(session, folders.length > 1 ? folder?.name : undefined) : off(server.health);
-    const level = running && session !== undefined ? levelOf(session.usage, configuration.thresholds()) : 'normal';
+    this.item.text = running
+      ? meterText(session, folders.length > 1 ? folder?.name : undefined)
+      : off(server.health);
+    const level =
+      running && session !== undefined ? levelOf(session.usage, configuration.thresholds()) : 'normal';
     this.item.backgroundColor = BACKGROUNDS[level];
     this.item.accessibilityInformation = { label: running ? spoken(session) : healthText(server.health) };
     this.#describe();

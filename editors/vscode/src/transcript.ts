@@ -7,7 +7,7 @@ import type { Documents } from './documents';
 import { t } from './l10n';
 import { tokens } from './meter';
 import { kindName } from './nodeTexts';
-import { COMMANDS, NOTIFICATIONS, type Entry, type Push, type TreeNode } from './protocol';
+import { COMMANDS, NOTIFICATIONS, textField, type Entry, type Push, type TreeNode } from './protocol';
 import { titleOf, type Session } from './sessionModel';
 import { EntryLog, entryMarkdown, fence, LiveAnswer, messageMarkdown, plainText } from './transcriptText';
 import type { Workbench } from './workbench';
@@ -39,7 +39,9 @@ export class Transcripts implements Disposable {
     this.#documents = documents;
     documents.provide('transcript', (query) => this.#transcript(query.get('session') ?? ''));
     documents.provide('context', (query) => this.#context(query.get('session') ?? ''));
-    documents.provide('entry', (query) => this.#entryDocument(query.get('session') ?? '', query.get('entry') ?? ''));
+    documents.provide('entry', (query) =>
+      this.#entryDocument(query.get('session') ?? '', query.get('entry') ?? ''),
+    );
     this.#disposables = [
       workbench.server.onPush(({ method, params }) => this.#take(method, params)),
       workbench.server.onDidChangeHealth(() => {
@@ -102,7 +104,9 @@ export class Transcripts implements Disposable {
 
   async #entryDocument(session: string, id: string): Promise<string> {
     const entry = await this.#entry(session, id);
-    return entry === undefined ? t('There is no entry {0} in this session.', id) : `${entryMarkdown(entry, true)}\n`;
+    return entry === undefined
+      ? t('There is no entry {0} in this session.', id)
+      : `${entryMarkdown(entry, true)}\n`;
   }
 
   /** One entry with its whole body. The server tells entries only in file order, so the one before is needed. */
@@ -160,8 +164,9 @@ export class Transcripts implements Disposable {
     const followed = this.#following(id);
     await this.#read(id);
     const { sections, left } = followed.log.path(session.state.leafId, MOST_SECTIONS);
-    const parts = [`# ${titleOf(session.state)}`, `${session.state.cwd}`];
-    if (left > 0) parts.push(`*${t('{0} earlier sections are not shown; export the session to read them.', left)}*`);
+    const parts = [`# ${titleOf(session.state)}`, session.state.cwd];
+    if (left > 0)
+      parts.push(`*${t('{0} earlier sections are not shown; export the session to read them.', left)}*`);
     parts.push(...sections, followed.live.text, followed.tool);
     return `${parts.filter((part) => part !== '').join('\n\n')}\n`;
   }
@@ -172,7 +177,9 @@ export class Transcripts implements Disposable {
     const sections: string[] = [];
     let cursor: string | undefined;
     do {
-      const page = await this.#workbench.ask(COMMANDS.getMessages, cursor === undefined ? {} : { cursor }, { session: id });
+      const page = await this.#workbench.ask(COMMANDS.getMessages, cursor === undefined ? {} : { cursor }, {
+        session: id,
+      });
       sections.push(...page.messages.map((message) => messageMarkdown(message)));
       cursor = page.hasMore ? page.cursor : undefined;
     } while (cursor !== undefined && sections.length < MOST_SECTIONS);
@@ -228,7 +235,7 @@ export class Transcripts implements Disposable {
 function toolText(params: Push): string {
   const { content } = (params['partialResult'] ?? {}) as { content?: { text?: string }[] };
   const text = (content ?? []).map((block) => block.text ?? '').join('\n');
-  return `## ${t('{0} is running', String(params['toolName'] ?? t('tool')))}\n\n${text === '' ? '' : fence(text)}`;
+  return `## ${t('{0} is running', textField(params, 'toolName') || t('tool'))}\n\n${text === '' ? '' : fence(text)}`;
 }
 
 /** A reader who was at the end of a transcript stays there. */

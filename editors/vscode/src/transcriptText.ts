@@ -2,7 +2,7 @@
 
 import { t } from './l10n';
 import { shortTokens } from './meter';
-import type { Block, Entry, Message } from './protocol';
+import { textField, type Block, type Entry, type Message } from './protocol';
 
 /** Characters of one tool result that a transcript shows; the entry itself shows all of it. */
 const RESULT_LIMIT = 2_000;
@@ -60,7 +60,8 @@ export function messageMarkdown(message: Message, whole = false): string {
     }
     case 'bashExecution': {
       const exit = message.exitCode ? t('Exit code {0}.', message.exitCode) : '';
-      const output = (message.output ?? '').trim() === '' ? '' : fence(shortened(message.output ?? '', limit));
+      const output =
+        (message.output ?? '').trim() === '' ? '' : fence(shortened(message.output ?? '', limit));
       return section(t('Shell command'), fence(message.command ?? '', 'sh'), output, exit);
     }
     case 'compactionSummary':
@@ -112,7 +113,9 @@ export function entryMarkdown(entry: Entry, whole = false): string {
     case 'message':
       return entry.message ? messageMarkdown(entry.message, whole) : '';
     case 'compaction': {
-      const before = entry.tokensBefore ? ` (${t('before: {0} tokens', shortTokens(entry.tokensBefore))})` : '';
+      const before = entry.tokensBefore
+        ? ` (${t('before: {0} tokens', shortTokens(entry.tokensBefore))})`
+        : '';
       return `## ${t('Compacted')}${before}\n\n${quoted(entry.summary ?? '')}`;
     }
     case 'branch_summary':
@@ -179,7 +182,7 @@ export class EntryLog {
   path(leafId: string | null, limit: number): { sections: string[]; left: number } {
     const sections: string[] = [];
     const seen = new Set<string>();
-    for (let id = leafId; id !== null && !seen.has(id); ) {
+    for (let id = leafId; id !== null && !seen.has(id);) {
       seen.add(id);
       const line = this.#lines.get(id);
       if (line === undefined) break;
@@ -215,7 +218,7 @@ export class LiveAnswer {
       case 'toolcall_delta':
         block.type = 'toolCall';
         if (piece.toolName !== undefined) block.name = piece.toolName;
-        block.arguments = String(block.arguments ?? '') + piece.delta;
+        block.arguments = textField(block, 'arguments') + piece.delta;
         break;
       default:
         return;

@@ -10,7 +10,8 @@ export function passOnTrust(workbench: Workbench): Disposable {
   return workspace.onDidGrantWorkspaceTrust(async () => {
     const { server } = workbench;
     try {
-      if (!server.commands.includes(COMMANDS.setTrust)) throw new Error('the server takes trust only at its start');
+      if (!server.commands.includes(COMMANDS.setTrust))
+        throw new Error('the server takes trust only at its start');
       for (const { workspace } of workbench.folders) {
         await server.execute(COMMANDS.setTrust, { trusted: true, workspace });
       }

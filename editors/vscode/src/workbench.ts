@@ -1,13 +1,6 @@
 /** What every part of the extension works with: the server, what is known of its sessions, and who is meant. */
 
-import {
-  EventEmitter,
-  window,
-  workspace,
-  type Disposable,
-  type LogOutputChannel,
-  type Uri,
-} from 'vscode';
+import { EventEmitter, window, workspace, type Disposable, type LogOutputChannel, type Uri } from 'vscode';
 
 import { reportError } from './failures';
 import {
@@ -168,4 +161,3 @@ export class Workbench implements Disposable {
     for (const disposable of this.#disposables) disposable.dispose();
   }
 }
-
