@@ -119,7 +119,7 @@ export class Compaction {
     const shown = await this.#texts(session.id, preview);
     const title = titleOf(session.state);
     this.#previews.set(session.id, previewMarkdown(title, preview, shown, session.usage.contextWindow));
-    const address = this.#documents.address('preview', t('Compaction preview'), { session: session.id });
+    const address = this.#documents.address('preview', t('Compaction'), { session: session.id });
     await this.#documents.showRendered(address);
     if (preview.possible) void this.#workbench.attempt(() => this.#offer(preview));
   }

@@ -185,7 +185,7 @@ function categoryTable(detail: ContextDetail): string {
   const total = rows.reduce((sum, [, count]) => sum + count, 0);
   const lines = rows.map(
     ([category, count]) =>
-      `| ${names[category]} | ${tokens(count)} | ${percentText((100 * count) / total)} | \`${bar(count, total)}\` |`,
+      `| ${names[category]} | ${tokens(count)} | &nbsp;${percentText((100 * count) / total)} | \`${bar(count, total)}\` |`,
   );
   return [`| ${t('Context')} | ${t('Tokens')} | | |`, '|:--|--:|--:|:--|', ...lines].join('\n');
 }

@@ -188,14 +188,20 @@ export function leavesNothing(node: TreeNode, nodes: readonly TreeNode[]): boole
   return false;
 }
 
+/** A line of a quick pick: no icon syntax, and short enough to leave room for what is said about it. */
+function inPick(line: string): string {
+  const plain = line.replace(/\$\(/g, '$ (');
+  return plain.length > 64 ? `${plain.slice(0, 63).replace(/[\ud800-\udbff]$/, '')}…` : plain;
+}
+
 /** The rows of "Switch branch": the ends of the other branches, then the path from its end. */
 function branchItems(nodes: readonly TreeNode[], now: number): NodeItem[] {
   const byId = new Map(nodes.map((node) => [node.id, node]));
   const path = nodes.filter((node) => node.onPath).reverse();
   const others = otherEnds(nodes);
   const item = (node: TreeNode, description: string): NodeItem => ({
-    label: `$(${iconOf(node)}) ${lineOf(node)}`,
-    description: [node.label ? `🏷 ${node.label}` : '', description].filter(Boolean).join('  '),
+    label: `$(${iconOf(node)}) ${inPick(lineOf(node))}`,
+    description,
     node,
   });
   const separator = (label: string): NodeItem => ({ label, kind: QuickPickItemKind.Separator });

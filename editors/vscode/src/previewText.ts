@@ -40,7 +40,7 @@ export function previewMarkdown(
   const summarized = preview.summarizedEntryIds ?? [];
   const prefix = preview.turnPrefixEntryIds ?? [];
   const kept = preview.keptEntryIds ?? [];
-  const parts = [heading, sizes(preview, window)];
+  const parts = [heading, sizes(preview, window), cut(preview, entries)];
   parts.push(`## ${t('Summarised: {0} entries', summarized.length)}`, listing(summarized, entries));
   if (preview.isSplitTurn) {
     parts.push(
@@ -48,12 +48,7 @@ export function previewMarkdown(
       listing(prefix, entries),
     );
   }
-  parts.push(
-    `## ✂ ${t('The cut')}`,
-    preview.isSplitTurn ? t('It falls inside a turn.') : t('It falls between two turns.'),
-    `## ${t('Kept as they are: {0} entries', kept.length)}`,
-    listing(kept, entries),
-  );
+  parts.push(`## ${t('Kept as they are: {0} entries', kept.length)}`, listing(kept, entries));
   if (preview.previousSummary) parts.push(t('The previous summary is carried on in the new one.'));
   parts.push(
     files(t('Files that were changed'), preview.modifiedFiles),
@@ -61,6 +56,17 @@ export function previewMarkdown(
   );
   parts.push(prompts(preview));
   return `${parts.filter((part) => part !== '').join('\n\n')}\n`;
+}
+
+function cut(preview: CompactionPreview, entries: ReadonlyMap<string, Shown>): string {
+  const where = preview.isSplitTurn ? t('It falls inside a turn.') : t('It falls between two turns.');
+  const first = entries.get(preview.firstKeptEntryId ?? '');
+  const kept = first && `> **${escape(first.who)}** ${escape(first.text)}`;
+  return [
+    `## ✂ ${t('The cut')}`,
+    `${where} ${t('The first entry that is kept:')}`,
+    kept ?? `\`${preview.firstKeptEntryId ?? ''}\``,
+  ].join('\n\n');
 }
 
 function sizes(preview: CompactionPreview, window: number | undefined): string {

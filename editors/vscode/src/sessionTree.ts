@@ -221,21 +221,15 @@ export class SessionTree implements TreeDataProvider<Row>, FileDecorationProvide
   getTreeItem(row: Row): TreeItem {
     const { node, branch, size } = row;
     const folded = branch.length > 0 ? TreeItemCollapsibleState.Collapsed : TreeItemCollapsibleState.None;
-    const item = new TreeItem(node.text || kindName(node), folded);
+    const item = new TreeItem(lineOf(node), folded);
     item.id = `${this.#shown ?? ''}/${node.id}${branch.length > 0 ? '/branch' : ''}`;
-    item.iconPath = new ThemeIcon(iconOf(node), iconColor(node));
+    item.iconPath = new ThemeIcon(branch.length > 0 ? 'git-branch' : iconOf(node), iconColor(node));
     item.resourceUri = Uri.from({
       scheme: NODE_SCHEME,
       path: `/${node.id}`,
       query: node.isLeaf ? 'leaf' : node.onPath ? 'path' : 'off',
     });
-    item.description = [
-      node.label ? `🏷 ${node.label}` : '',
-      node.isLeaf ? t('← you are here') : '',
-      branch.length > 0 ? t('branch of {0}', size) : '',
-    ]
-      .filter(Boolean)
-      .join('  ');
+    if (branch.length > 0) item.description = t('branch of {0}', size);
     item.contextValue = ['entry', node.type === 'message' ? node.role : node.type, node.isLeaf ? 'leaf' : '']
       .filter(Boolean)
       .join(' ');
@@ -333,5 +327,8 @@ function filterName(filter: TreeFilter): string {
   }
 }
 
-/** A node in one line of a quick pick: no icon syntax, no line breaks. */
-export const lineOf = (node: TreeNode): string => node.text.replace(/\s+/g, ' ').replace(/\$\(/g, '$ (');
+/** A node in one line: its label first, so that it is seen however narrow the view is. */
+export function lineOf(node: TreeNode): string {
+  const text = node.text.replace(/\s+/g, ' ').trim() || kindName(node);
+  return node.label ? `🏷 ${node.label} · ${text}` : text;
+}

@@ -18,9 +18,9 @@ interface Manifest {
 }
 
 const read = (path: string): string => readFileSync(path, 'utf8');
-const json = <T>(path: string): T => JSON.parse(read(path)) as T;
+const json = (path: string): unknown => JSON.parse(read(path));
 
-const manifest = json<Manifest>('package.json');
+const manifest = json('package.json') as Manifest;
 const sources = readdirSync('src', { recursive: true, encoding: 'utf8' })
   .filter((name) => name.endsWith('.ts'))
   .map((name) => read(join('src', name)))
@@ -83,15 +83,15 @@ test('every setting the code reads is declared', () => {
 });
 
 test('the manifest’s texts are there in both languages', () => {
-  const english = json<Record<string, string>>('package.nls.json');
-  const chinese = json<Record<string, string>>('package.nls.zh-cn.json');
+  const english = json('package.nls.json') as Record<string, string>;
+  const chinese = json('package.nls.zh-cn.json') as Record<string, string>;
   assert.deepEqual(Object.keys(chinese).sort(), Object.keys(english).sort());
   const used = matches(read('package.json'), /"%([^%"]+)%"/g);
   assert.deepEqual([...used].sort(), Object.keys(english).sort());
 });
 
 test('every text of the code is there in Chinese, with the same places for values', () => {
-  const chinese = json<Record<string, string>>('l10n/bundle.l10n.zh-cn.json');
+  const chinese = json('l10n/bundle.l10n.zh-cn.json') as Record<string, string>;
   const texts = matches(sources, /\bt\(\s*'((?:[^'\\]|\\.)*)'/g);
   const places = (text: string): string[] => [...matches(text, /(\{\d\})/g)].sort();
   assert.deepEqual(

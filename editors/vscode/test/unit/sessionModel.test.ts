@@ -1,7 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import type { Push } from '../../src/protocol';
 import { SessionModel, titleOf } from '../../src/sessionModel';
 import { state, usage } from './builders';
 
@@ -10,7 +9,7 @@ const W = 'file:///w';
 function opened(...ids: string[]): SessionModel {
   const model = new SessionModel();
   for (const sessionId of ids) {
-    model.apply('pi/session_opened', { ...state({ sessionId }), workspace: W } as unknown as Push);
+    model.apply('pi/session_opened', { ...state({ sessionId }), workspace: W });
   }
   return model;
 }
@@ -20,7 +19,7 @@ test('the session that was opened last is its folder’s current one, and only i
   model.apply('pi/session_opened', {
     ...state({ sessionId: 's3' }),
     workspace: 'file:///other',
-  } as unknown as Push);
+  });
   assert.equal(model.current(W)?.id, 's2');
   assert.equal(model.current('file:///other')?.id, 's3');
 });

@@ -93,6 +93,7 @@ test('a preview says where the cut falls and what is on either side', () => {
     {
       possible: true,
       isSplitTurn: false,
+      firstKeptEntryId: 'b',
       summarizedEntryIds: ['a'],
       keptEntryIds: ['b'],
       tokensBefore: 30_000,
@@ -104,7 +105,7 @@ test('a preview says where the cut falls and what is on either side', () => {
   );
   assert.match(text, /\| Now \| 30,000 \| 75% \|/);
   assert.match(text, /\| Afterwards, about \| 9,000 \| 22.5% \|/);
-  assert.ok(text.indexOf('pipe') < text.indexOf('✂') && text.indexOf('✂') < text.indexOf('kept'));
+  assert.match(text, /✂ The cut\n\nIt falls between two turns\. .*\n\n> \*\*Assistant\*\* kept\n/);
   assert.match(text, /pipe \\\| and \\\*stars\\\*/);
   assert.match(text, /- `src\/a\.py`/);
 });
