@@ -94,9 +94,11 @@ export async function start({ prepare = () => ({}), vsix = VSIX, trusted = true,
   async function newWindow() {
     const context = await browser.newContext({ viewport: { width: 1280, height: 800 } });
     const page = await context.newPage();
+    page.setDefaultTimeout(20_000);
     page.on('request', (request) => {
       const { protocol, hostname } = new URL(request.url());
-      if (/^(http|ws)s?:$/.test(protocol) && hostname !== '127.0.0.1') external.push(request.url());
+      const leaves = /^(http|ws)s?:$/.test(protocol) && hostname !== '127.0.0.1' && !INSIDE.test(hostname);
+      if (leaves) external.push(request.url());
     });
     return new Window(page, `${url}/?${query}`);
   }
@@ -190,6 +192,18 @@ export class Window {
     return this.page.getByRole('treeitem', { name }).first();
   }
 
+  /** Choose from a row's menu. A click on a menu that has only just opened goes nowhere, so it may take two. */
+  async menu(row, name) {
+    const item = this.page.getByRole('menuitem', { name, exact: true });
+    for (let tries = 0; tries < 3 && !(await this.input.isVisible()); tries++) {
+      await row.click({ button: 'right' });
+      await item.waitFor();
+      await item.hover();
+      await item.click();
+      await this.input.waitFor({ timeout: 2_000 }).catch(() => this.page.keyboard.press('Escape'));
+    }
+  }
+
   /** Run a command by its whole name in the palette. */
   async run(label) {
     await this.page.keyboard.press('F1');
@@ -233,6 +247,9 @@ function launch() {
     ],
   });
 }
+
+/** What a webview loads: VS Code answers it inside the browser. */
+const INSIDE = /^vscode-remote\+127-.*\.vscode-resource\.vscode-cdn\.net$/;
 
 const FOREIGN = /^(XDG_|VSCODE_|CODE_SERVER|PI_|PORT$|PASSWORD$)|_API_KEY$/;
 

@@ -44,15 +44,15 @@ export function writeSettings(agent, models = ['offline/extractive']) {
   put(join(agent, 'settings.json'), { compaction, retry: { enabled: false } });
 }
 
-/** A session of a folder, begun when the demo's was; returns its file. */
-export function addSession(agent, folder, { id, name, entries = ENTRIES } = {}) {
+/** A session of a folder, begun when the demo's was; `keep`: only so many entries. Returns its file. */
+export function addSession(agent, folder, { id, name, keep } = {}) {
   const header = JSON.parse(HEADER);
   const cwd = realpathSync(folder);
   const own = { ...header, id: id ?? header.id, cwd };
-  const named = name ? entries.map((line) => line.replace(NAME, name)) : entries;
+  const entries = ENTRIES.slice(0, keep).map((line) => (name ? line.replace(NAME, name) : line));
   const stamp = header.timestamp.replace(/[:.]/g, '-');
   const path = join(agent, 'sessions', encoded(cwd), `${stamp}_${own.id}.jsonl`);
-  put(path, `${[JSON.stringify(own), ...named].join('\n')}\n`);
+  put(path, `${[JSON.stringify(own), ...entries].join('\n')}\n`);
   return path;
 }
 

@@ -90,7 +90,7 @@ export class Navigation {
     const none = { label: `$(arrow-right) ${t('No summary')}`, detail: t('Just go there. Costs nothing.') };
     const plain = {
       label: `$(git-merge) ${t('Summarize')}`,
-      detail: t('What is left behind is summarised and told the model at the new place.'),
+      detail: t('What is left behind is summarized and told the model at the new place.'),
     };
     const focused = { label: `$(edit) ${t('Summarize with focus…')}`, detail: t('You say what matters.') };
     const items = settings.enabled ? [plain, focused, none] : [none, plain, focused];
@@ -136,7 +136,7 @@ export class Navigation {
     if (!summary.summarize) return this.#workbench.ask(COMMANDS.navigateTree, { targetId }, { session });
     const options = {
       location: ProgressLocation.Notification,
-      title: t('pi: summarising the branch'),
+      title: t('pi: branch summary'),
       cancellable: true,
     };
     return Promise.resolve(
@@ -191,7 +191,7 @@ export function leavesNothing(node: TreeNode, nodes: readonly TreeNode[]): boole
 /** A line of a quick pick: no icon syntax, and short enough to leave room for what is said about it. */
 function inPick(line: string): string {
   const plain = line.replace(/\$\(/g, '$ (');
-  return plain.length > 64 ? `${plain.slice(0, 63).replace(/[\ud800-\udbff]$/, '')}…` : plain;
+  return plain.length > 58 ? `${plain.slice(0, 57).replace(/[\ud800-\udbff]$/, '')}…` : plain;
 }
 
 /** The rows of "Switch branch": the ends of the other branches, then the path from its end. */

@@ -41,10 +41,10 @@ export function previewMarkdown(
   const prefix = preview.turnPrefixEntryIds ?? [];
   const kept = preview.keptEntryIds ?? [];
   const parts = [heading, sizes(preview, window), cut(preview, entries)];
-  parts.push(`## ${t('Summarised: {0} entries', summarized.length)}`, listing(summarized, entries));
+  parts.push(`## ${t('Summarized: {0} entries', summarized.length)}`, listing(summarized, entries));
   if (preview.isSplitTurn) {
     parts.push(
-      `## ${t('Summarised as the beginning of the turn that is cut: {0} entries', prefix.length)}`,
+      `## ${t('Summarized as the beginning of the turn that is cut: {0} entries', prefix.length)}`,
       listing(prefix, entries),
     );
   }

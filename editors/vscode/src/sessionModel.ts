@@ -5,6 +5,7 @@
  * be running and become current again.
  */
 
+import { t } from './l10n';
 import {
   NOTIFICATIONS,
   textField,
@@ -179,7 +180,7 @@ export class SessionModel {
 
 const length = (list: unknown): number => (Array.isArray(list) ? list.length : 0);
 
-/** What a person calls a session: its name, or the beginning of its id. */
-export function titleOf(state: Pick<SessionState, 'name' | 'sessionId'>): string {
-  return state.name?.trim() || state.sessionId.slice(0, 13);
+/** What a person calls a session: its name, or where it has none the beginning of its id. */
+export function titleOf(state: Pick<SessionState, 'name' | 'sessionId' | 'messageCount'>): string {
+  return state.name?.trim() || (state.messageCount === 0 ? t('New session') : state.sessionId.slice(0, 13));
 }

@@ -321,7 +321,7 @@ function filterName(filter: TreeFilter): string {
     case 'user-only':
       return t('Your messages only');
     case 'labeled-only':
-      return t('Labelled entries only');
+      return t('Labeled entries only');
     case 'all':
       return t('Everything, state entries too');
   }
@@ -330,5 +330,5 @@ function filterName(filter: TreeFilter): string {
 /** A node in one line: its label first, so that it is seen however narrow the view is. */
 export function lineOf(node: TreeNode): string {
   const text = node.text.replace(/\s+/g, ' ').trim() || kindName(node);
-  return node.label ? `🏷 ${node.label} · ${text}` : text;
+  return node.label ? `[${node.label}] ${text}` : text;
 }
