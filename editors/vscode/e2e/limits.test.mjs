@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { afterEach, test } from 'node:test';
 
 import { put, SERVER, start } from './harness.mjs';
-import { agentFolder, eventually } from './pi.mjs';
+import { agentFolder } from './pi.mjs';
 
 let code;
 afterEach(async (context) => {
@@ -36,11 +36,7 @@ test(
       await w.button('no server was found', name).waitFor();
     await w.shot('no-server');
     await w.button('no server was found', 'Set Its Path').click();
-    await w.page
-      .getByText('Pi › Server: Command')
-      .or(w.page.getByText('Pi Ls › Server: Command'))
-      .first()
-      .waitFor();
+    await w.page.locator('.setting-item').filter({ hasText: 'The program that serves' }).first().waitFor();
     code.setMachine({ 'piLs.server.command': SERVER });
     await w.meter('pi 73.5%').waitFor({ timeout: 30_000 });
   },
@@ -80,12 +76,10 @@ test(
     await w.toast('Compacted: 30,120').waitFor();
     await w.run('Pi: Undo Compaction');
     await w.meter('pi 73.5%').waitFor();
-    await w.page.locator('.statusbar-item').filter({ hasText: 'Restricted Mode' }).click();
+    const restricted = w.page.locator('.statusbar-item').filter({ hasText: 'Restricted Mode' });
+    await restricted.click();
     await w.page.getByRole('button', { name: 'Trust', exact: true }).click();
-    await eventually(
-      'the restricted mode ends',
-      async () => (await w.page.getByText('Restricted Mode').count()) <= 1,
-    );
+    await restricted.waitFor({ state: 'detached' });
     await w.meter('pi 73.5%').waitFor({ timeout: 30_000 });
     assert.throws(() => readFileSync(join(code.root, 'evil')));
   },

@@ -8,9 +8,7 @@ import { createInterface } from 'node:readline';
 import { put } from './harness.mjs';
 
 const CHECKOUT = resolve('../..');
-const [HEADER, ...ENTRIES] = readFileSync(join(CHECKOUT, 'pi_ls/demo_session.jsonl'), 'utf8')
-  .trimEnd()
-  .split('\n');
+const [HEADER, ...ENTRIES] = readFileSync('e2e/session.jsonl', 'utf8').trimEnd().split('\n');
 
 /** The name of the session every test begins with, and its context window. */
 export const NAME = '26 October is 470 Wh short';
@@ -44,7 +42,7 @@ export function writeSettings(agent, models = ['offline/extractive']) {
   put(join(agent, 'settings.json'), { compaction, retry: { enabled: false } });
 }
 
-/** A session of a folder, begun when the demo's was; `keep`: only so many entries. Returns its file. */
+/** A session of a folder, begun when that of the file was; `keep`: only so many entries. Returns its file. */
 export function addSession(agent, folder, { id, name, keep } = {}) {
   const header = JSON.parse(HEADER);
   const cwd = realpathSync(folder);
@@ -101,7 +99,7 @@ export async function startProvider() {
 }
 
 /** Wait until `look` answers with something that is true; what it says last is in the error. */
-export async function eventually(what, look, timeout = 15_000) {
+export async function eventually(what, look, timeout = 60_000) {
   const end = Date.now() + timeout;
   let seen;
   do {

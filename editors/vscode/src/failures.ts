@@ -36,9 +36,17 @@ export async function reportError(error: unknown, server: Server, log: LogOutput
   }
   const sentence = error instanceof Error ? error.message : String(error);
   log.error(sentence);
-  const unknown = error instanceof ResponseError && error.code === ERROR_CODES.methodNotFound;
+  const unknown = error instanceof ResponseError && isUnknownCommand(error);
   const text = unknown ? t('This pi server ({0}) cannot do that: {1}', server.version, sentence) : sentence;
   await offer(text, waysOut(kindOf(error)));
+}
+
+/** A server older than this extension says so in one of two ways. */
+function isUnknownCommand(error: ResponseError<unknown>): boolean {
+  const path = (error.data as { path?: unknown } | null | undefined)?.path;
+  return (
+    error.code === ERROR_CODES.methodNotFound || (kindOf(error) === 'InvalidParams' && path === 'command')
+  );
 }
 
 function waysOut(kind: string): WayOut[] {

@@ -46,5 +46,10 @@ async function explainFailed({ server }: Workbench): Promise<void> {
   else if (chosen === again) await server.restart();
 }
 
-const openSetting = (): Thenable<unknown> =>
-  commands.executeCommand('workbench.action.openSettings', `@id:${SECTION}.server.command`);
+/** Settings of the machine have a page of their own where the machine is not the one with the screen. */
+async function openSetting(): Promise<void> {
+  const remote = 'workbench.action.openRemoteSettings';
+  const query = `@id:${SECTION}.server.command`;
+  if ((await commands.getCommands(true)).includes(remote)) await commands.executeCommand(remote, { query });
+  else await commands.executeCommand('workbench.action.openSettings', query);
+}
