@@ -94,7 +94,7 @@ export async function start({ prepare = () => ({}), vsix = VSIX, trusted = true,
   async function newWindow() {
     const context = await browser.newContext({ viewport: { width: 1280, height: 800 } });
     const page = await context.newPage();
-    page.setDefaultTimeout(60_000); // machines that test are busy machines
+    page.setDefaultTimeout(30_000); // machines that test are busy machines
     page.on('request', (request) => {
       const { protocol, hostname } = new URL(request.url());
       const leaves = /^(http|ws)s?:$/.test(protocol) && hostname !== '127.0.0.1' && !INSIDE.test(hostname);

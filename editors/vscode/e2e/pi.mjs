@@ -99,7 +99,7 @@ export async function startProvider() {
 }
 
 /** Wait until `look` answers with something that is true; what it says last is in the error. */
-export async function eventually(what, look, timeout = 60_000) {
+export async function eventually(what, look, timeout = 30_000) {
   const end = Date.now() + timeout;
   let seen;
   do {

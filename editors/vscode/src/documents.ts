@@ -19,8 +19,9 @@ type Maker = (query: URLSearchParams) => Promise<string> | string;
 export class Documents implements TextDocumentContentProvider, Disposable {
   readonly #changed = new EventEmitter<Uri>();
   readonly #makers = new Map<string, Maker>();
-  readonly #registration = workspace.registerTextDocumentContentProvider(SCHEME, this);
   readonly onDidChange = this.#changed.event;
+  /** VS Code looks for `onDidChange` now and not later, so this comes last. */
+  readonly #registration = workspace.registerTextDocumentContentProvider(SCHEME, this);
 
   /** Documents of that kind get their text from `maker`, which gets what their address says. */
   provide(kind: string, maker: Maker): void {
