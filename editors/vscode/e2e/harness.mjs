@@ -174,7 +174,7 @@ export class Window {
 
   /** A line of a text editor. */
   line(text) {
-    return this.page.locator('.editor-instance .view-line').filter({ hasText: text });
+    return this.page.locator('.editor-instance .view-line').filter({ hasText: text }).first();
   }
 
   get input() {

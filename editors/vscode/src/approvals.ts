@@ -93,7 +93,7 @@ export class Approvals implements Disposable {
       proposedText(question.toolName, question.args, before) ??
         fence(JSON.stringify(question.args, null, 2), 'json'),
     );
-    const proposed = this.#documents.address('proposal', path, { approval: question.id });
+    const proposed = this.#documents.address('proposal', path, { approval: question.id }, '');
     this.#documents.refresh(proposed);
     await commands.executeCommand('vscode.diff', file, proposed, t('{0}: what pi would change', path));
   }

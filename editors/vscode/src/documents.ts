@@ -33,8 +33,8 @@ export class Documents implements TextDocumentContentProvider, Disposable {
     return this.#makers.get(kind)?.(new URLSearchParams(uri.query)) ?? '';
   }
 
-  /** A document's address; `title` is what its tab says. */
-  address(kind: string, title: string, query: Record<string, string>): Uri {
+  /** A document's address; `title` is what its tab says, `suffix` tells its language. */
+  address(kind: string, title: string, query: Record<string, string>, suffix = '.md'): Uri {
     const name =
       title
         .replace(/[/\\\s]+/g, ' ')
@@ -42,7 +42,7 @@ export class Documents implements TextDocumentContentProvider, Disposable {
         .slice(0, 60) || kind;
     return Uri.from({
       scheme: SCHEME,
-      path: `/${kind}/${name}.md`,
+      path: `/${kind}/${name}${suffix}`,
       query: new URLSearchParams(query).toString(),
     });
   }

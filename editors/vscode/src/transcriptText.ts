@@ -102,8 +102,8 @@ const quoted = (text: string): string =>
         .join('\n');
 
 function stopped(message: Message): string {
-  if (message.errorMessage) return `⚠ ${message.errorMessage}`;
   if (message.stopReason === 'aborted') return `⚠ ${t('Stopped.')}`;
+  if (message.errorMessage) return `⚠ ${message.errorMessage}`;
   return message.stopReason === 'length' ? `⚠ ${t('Cut off at the token limit.')}` : '';
 }
 
