@@ -52,7 +52,6 @@ suite('extension', () => {
     await second.start();
     assert.deepEqual(await serverCommands(), []);
     await second.dispose();
-    log.dispose();
   });
 
   test('many restarts at once are one or two, and everything works afterwards', async () => {
