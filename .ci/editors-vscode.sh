@@ -5,12 +5,12 @@
 # .ci/editors-vscode.sh          everything
 # .ci/editors-vscode.sh unit     what needs no editor: types, lint, format, unit tests, the package
 #
-# PI_E2E_CACHE: where installed trees are kept (default: .cache/e2e in the checkout). E2E_PYTHON: a Python that has
+# PI_E2E_CACHE: where installed trees are kept (default: editors/e2e-tools/.cache in the checkout). E2E_PYTHON: a Python that has
 # pi_ls (default: the checkout's .venv, which make sets up).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-all}
-cache=${PI_E2E_CACHE:-$PWD/.cache/e2e}
+cache=${PI_E2E_CACHE:-$PWD/editors/e2e-tools/.cache}
 mkdir -p "$cache"
 step() { printf '\n== %s (%ds) ==\n' "$*" "$SECONDS"; }
 
