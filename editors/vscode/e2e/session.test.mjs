@@ -194,7 +194,12 @@ test('a compaction is cancelled in its notification while the provider hangs', a
   await w.run('Pi: Compact');
   await w.toast('pi: compacting').waitFor();
   await w.meter('compacting').waitFor();
-  await eventually('the request has come', async () => (await provider.state()).requests.length === 1);
+  // the first request of a server loads a large library
+  await eventually(
+    'the request has come',
+    async () => (await provider.state()).requests.length === 1,
+    120_000,
+  );
   await w.shot('progress');
   await w.button('pi: compacting', 'Cancel').click();
   await w.toast('Compaction cancelled').waitFor();
