@@ -211,14 +211,14 @@ export class Window {
     await this.option(label).click();
   }
 
-  /** Commands the palette offers for that text. */
-  async offered(text) {
+  /** How often the palette offers a command. */
+  async timesOffered(label) {
     await this.page.keyboard.press('F1');
-    await this.input.fill(`>${text}`);
-    await this.page.locator('.quick-input-list').getByRole('option').first().waitFor();
+    await this.input.fill(`>${label}`);
+    await this.option(label).waitFor();
     const labels = await this.page.locator('.quick-input-list .label-name').allTextContents();
     await this.page.keyboard.press('Escape');
-    return labels;
+    return labels.filter((text) => text.trim() === label).length;
   }
 
   async showPiViews() {
