@@ -55,7 +55,7 @@ for (const [name, theme] of Object.entries(THEMES)) {
       writeSettings(agent, ['workstation/qwen3-coder-30b']);
       await provider.queue({ hang: true });
       await w.run('Pi: Compact');
-      await w.toast('Summarising').or(w.toast('Summarizing')).first().waitFor();
+      await w.toast(/Summari[sz]ing/).waitFor({ timeout: 120_000 }); // a large library is loaded first
       await w.shot(`progress-${name}`);
     } finally {
       await code.stop();
