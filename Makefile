@@ -19,7 +19,7 @@ else ifneq ($(shell { $(RUN) -I -c '$(LINKED_HERE)' && echo yes; } 2>/dev/null),
 $(shell rm -f $(VENV)/.linked)
 endif
 
-.PHONY: help setup demo test lint format bench picture lock wheel clean
+.PHONY: help setup demo test lint format e2e-vscode bench picture lock wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
@@ -55,6 +55,9 @@ lint: setup ## formatting, lint rules, types, and who may import whom
 format: setup ## put the code into its format
 	@$(RUN) -m ruff format .
 	@$(RUN) -m ruff check --fix .
+
+e2e-vscode: ## the VS Code extension, in a real VS Code in a real browser (installs both; minutes)
+	@bash .ci/editors-vscode.sh
 
 bench: setup ## how fast large sessions are
 	@$(RUN) -m tests.bench.run $(ARGS)
