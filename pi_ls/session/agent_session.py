@@ -401,7 +401,7 @@ class AgentSession:
             extends = known and self.tree.settle(parent_id) == self.tree.leaf_id and not entry.is_leaf_marker
             self._take_in(entry, foreign=True, move_leaf=extends)
         if changes.appended:
-            self._note("foreignWriter", "Another program is writing to this session too")
+            self._note_foreign("Another program is writing to this session too")
 
     async def _reload(self) -> None:
         """Another program wrote the file anew: read it again, and stay where we are if that still is."""
@@ -418,9 +418,14 @@ class AgentSession:
         self.name = reading.name_of_session(self.tree.entries)
         self._path_is_new = True
         await self._reset_counter()
-        self._note("foreignWriter", "Another program wrote this session's file anew")
+        self._note_foreign("Another program wrote this session's file anew")
         self._emit(SessionReloaded(reason="rewritten"))
         self.usage_changed()
+
+    def _note_foreign(self, message: str) -> None:
+        """That somebody else writes here is told once, whatever they do."""
+        if all(problem["kind"] != "foreignWriter" for problem in self.problems):
+            self._note("foreignWriter", message)
 
     async def rewrite(self, replacements: Mapping[str, Json]) -> None:
         """Write the file anew with other objects for some entries. Raises WriteFailed, SessionReadOnly."""

@@ -250,6 +250,7 @@ async def test_each_command_answers_with_what_the_protocol_says(
     current = await check("pi.listModels", {"query": "fake/"}, {"models": Each(dict), "current": MODEL})
     assert current["models"] == [{**current["current"], "available": True}]
     await check("pi.setAutoCompaction", {"enabled": False}, state(autoCompactionEnabled=False))
+    await check("pi.setTrust", {"trusted": True}, state(trusted=True, autoCompactionEnabled=False))
     reloaded = await check("pi.reloadSettings", {}, {"settings": dict, "problems": []})
     assert reloaded["settings"]["compaction"]["enabled"] is False
     await check("pi.exportSession", {"format": "markdown"}, {"path": str(home.folder / "s-1.md")})
@@ -395,6 +396,7 @@ REFUSED: list[tuple[str, Json, int, Json, str]] = [
     ("pi.listModels", {"query": 5}, INVALID_PARAMS, {"path": "query"}, "text"),
     ("pi.setModel", {"provider": "fake"}, INVALID_PARAMS, {"path": "modelId"}, "needs"),
     ("pi.setThinkingLevel", {"level": "most"}, INVALID_PARAMS, {"path": "level"}, "most"),
+    ("pi.setTrust", {"trusted": "yes"}, INVALID_PARAMS, {"path": "trusted"}, "true or false"),
     ("pi.reloadSettings", {"workspace": "x"}, INVALID_PARAMS, {"path": "workspace"}, "not a folder"),
 ]
 
@@ -565,6 +567,7 @@ EVENTS: dict[str, Any] = {
         "newLeafId": str | None,
         "oldLeafId": str | None,
         "summaryEntry": Maybe(BRANCH_SUMMARY),
+        "fromExtension": Maybe(False),
     },
     "entry_appended": {
         "entry": {"id": str, "parentId": str | None, "type": str, "role": Maybe(str)},
