@@ -19,7 +19,7 @@ else ifneq ($(shell { $(RUN) -I -c '$(LINKED_HERE)' && echo yes; } 2>/dev/null),
 $(shell rm -f $(VENV)/.linked)
 endif
 
-.PHONY: help setup demo test lint format bench picture lock wheel clean
+.PHONY: help setup demo test lint format e2e-vscode bench picture lock wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
@@ -56,6 +56,9 @@ format: setup ## put the code into its format
 	@$(RUN) -m ruff format .
 	@$(RUN) -m ruff check --fix .
 
+e2e-vscode: ## the VS Code extension, in a real VS Code in a real browser (installs both; minutes)
+	@bash .ci/editors-vscode.sh
+
 bench: setup ## how fast large sessions are
 	@$(RUN) -m tests.bench.run $(ARGS)
 
@@ -65,7 +68,7 @@ picture: setup ## put the demo's output into the README
 lock: ## write the lock files anew from pyproject.toml (needs uv)
 	uv pip compile $(LOCK) pyproject.toml -o requirements.txt
 	uv pip compile $(LOCK) pyproject.toml --group dev -c requirements.txt -o requirements-dev.txt
-LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+LOCK := --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-header --no-annotate --no-emit-index-url --no-emit-find-links
 
 wheel: setup ## build dist/*.whl

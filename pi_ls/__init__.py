@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pi_ls.core.tokens import TokenCounter, estimate_tokens
     from pi_ls.core.transcript import serialize_conversation
     from pi_ls.core.tree import SessionTree
+    from pi_ls.hooks import HookContext, Signal, TreePreparation, hookimpl
     from pi_ls.llm import Completion, LitellmModel, Model, Request
     from pi_ls.models import ModelInfo
     from pi_ls.store import LoadedSession, load_session
@@ -66,6 +67,7 @@ _HOME = {
     "core.tokens": ("TokenCounter", "estimate_tokens"),
     "core.transcript": ("serialize_conversation",),
     "core.tree": ("SessionTree",),
+    "hooks": ("HookContext", "Signal", "TreePreparation", "hookimpl"),
     "llm": ("Completion", "LitellmModel", "Model", "Request"),
     "models": ("ModelInfo",),
     "store": ("LoadedSession", "load_session"),
@@ -95,6 +97,7 @@ __all__ = [
     "Extractive",
     "GeneratedSummary",
     "Header",
+    "HookContext",
     "LitellmModel",
     "LoadedSession",
     "Model",
@@ -105,8 +108,10 @@ __all__ = [
     "RetrySettings",
     "SessionContext",
     "SessionTree",
+    "Signal",
     "Summarizers",
     "TokenCounter",
+    "TreePreparation",
     "__version__",
     "build_session_context",
     "collect_entries_for_branch_summary",
@@ -118,6 +123,7 @@ __all__ = [
     "generate_branch_summary",
     "generate_summary",
     "generate_summary_with_usage",
+    "hookimpl",
     "load_session",
     "prepare_branch_entries",
     "prepare_compaction",

@@ -46,12 +46,22 @@ def _serve(arguments: argparse.Namespace) -> int:
         from pi_ls.server import serve_tcp
 
         return serve_tcp(arguments.tcp)
+    _leave_the_folder_out_of_imports()
     from pi_ls.stdio import take_stdio
 
     streams = take_stdio()  # before anything else is imported that might print
     from pi_ls.server import serve
 
     return serve(*streams)
+
+
+def _leave_the_folder_out_of_imports() -> None:
+    """A library that is imported later must not be found in the folder an editor started us in.
+
+    `python -m` puts that folder in front, and it may hold anybody's `litellm.py`.
+    """
+    here = Path.cwd().resolve()
+    sys.path[:] = [place for place in sys.path if place and Path(place).resolve() != here]
 
 
 def _speak(arguments: argparse.Namespace) -> int:

@@ -28,7 +28,7 @@ _DEEPEST = 200
 _STRING_OR_EXTRA = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|,(?=(?:\s|//[^\n]*)*[}\]])')
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
-_Stamp = tuple[int, int, int, int]
+Stamp = tuple[int, int, int, int]
 
 
 class ConfigProblem(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -65,7 +65,7 @@ class ConfigFile:
         self.values: Json = {}
         self.problem: ConfigProblem | None = None
         self._relaxed = relaxed
-        self._stamp: _Stamp | None = None
+        self._stamp: Stamp | None = None
         self.read()
 
     def __repr__(self) -> str:
@@ -74,7 +74,7 @@ class ConfigFile:
 
     def read(self) -> None:
         """Take the file as it is now. Never raises."""
-        self._stamp = _stamp(self.path)
+        self._stamp = file_stamp(self.path)
         self.values, self.problem = {}, None
         try:
             data = _read(self.path)
@@ -90,7 +90,7 @@ class ConfigFile:
 
     def changed(self) -> bool:
         """Whether the file looks different from when it was read; one `stat`, no reading."""
-        return _stamp(self.path) != self._stamp
+        return file_stamp(self.path) != self._stamp
 
     def refresh(self) -> bool:
         """Read the file again if it changed, and say whether it did."""
@@ -225,7 +225,8 @@ def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
-def _stamp(path: Path) -> _Stamp | None:
+def file_stamp(path: Path) -> Stamp | None:
+    """What tells one state of a file from another; None where there is none to be seen."""
     try:
         found = path.stat()
     except (OSError, RuntimeError):

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from pi_ls import secrets
 from pi_ls.configfile import ConfigFile, ConfigProblem
 from pi_ls.core.errors import NoCredentials, NoModel
 from pi_ls.core.jsonvalues import Json, is_array, is_count, is_object, optional_string
@@ -485,6 +486,15 @@ def is_loopback(url: str) -> bool:
         return False
 
 
+_SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
+
+
+def _learn_of(entry: Any, name: str) -> None:
+    key = entry.get(name) if is_object(entry) else None
+    if isinstance(key, str) and not key.startswith(("!", "$")):
+        secrets.learn(key)
+
+
 class _Unresolved(Exception):
     """Why a place that should give a key does not; never holds what stands there."""
 
@@ -507,6 +517,17 @@ class Credentials:
         self._auth = ConfigFile(agent_dir / AUTH_FILE)
         self._models = ConfigFile(agent_dir / MODELS_FILE, relaxed=True)
         self._environ = environ
+        self._learn()
+
+    def _learn(self) -> None:
+        """Let all keys that stand somewhere be known as such, whether or not they are ever used."""
+        for known in PROVIDERS.values():
+            secrets.learn(*(self._environ.get(name) for name in known.variables))
+        for entry in self._auth.values.values():
+            _learn_of(entry, "key")
+        providers = self._models.values.get("providers")
+        for entry in providers.values() if is_object(providers) else ():
+            _learn_of(entry, "apiKey")
 
     @property
     def problems(self) -> list[ConfigProblem]:
@@ -565,8 +586,8 @@ class Credentials:
         return filled
 
     def _refresh(self) -> None:
-        self._auth.refresh()
-        self._models.refresh()
+        if self._auth.refresh() | self._models.refresh():
+            self._learn()
 
     def _places(self, provider: str) -> Iterator[_Place]:
         entry = _provider_entry(self._models.values, provider)
@@ -606,6 +627,12 @@ class Credentials:
             return False
 
     def _fill(self, place: _Place) -> str:
+        text = self._filled(place)
+        if not place.where.startswith("header ") or _SECRET_HEADER.search(place.where):
+            secrets.learn(text)
+        return text
+
+    def _filled(self, place: _Place) -> str:
         if place.literal:
             return place.text
         if place.text.startswith("!"):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -64,6 +64,7 @@ _CONTAINERS = (
     ("retry",),
 )
 _ENABLED = ("compaction", "enabled")
+_ENDPOINT = ("compaction", "remoteEndpoint")
 _RESERVE = ("compaction", "reserveTokens")
 _KEEP_RECENT = ("compaction", "keepRecentTokens")
 _OVERRIDES = ("compaction", "modelOverrides")
@@ -127,8 +128,9 @@ class Settings:
         editor: Any,
         editor_trusted: bool,
         run: Json,
+        vouches: Callable[[Any], bool],
     ) -> None:
-        self._user, self._project = user, project
+        self._user, self._project, self._vouches = user, project, vouches
         self._initialization, self._editor, self._editor_trusted = initialization, editor, editor_trusted
         self.run = run
         self._resolve()
@@ -143,16 +145,24 @@ class Settings:
         editor_trusted: bool = False,
         *,
         run: Json | None = None,
+        vouches: Callable[[Any], bool] = lambda _endpoint: True,
     ) -> Settings:
         """Read and merge all layers. Never raises: what cannot be used is in `problems`.
 
         `project_dir` is the workspace folder, None where it is not trusted. `initialization` is the
         client's `initializationOptions.settings`, `editor` what it said by `didChangeConfiguration`; both
         are taken as they came. `run` is that of other settings whose switches are to hold here too.
+        `vouches` says whether a project's `compaction.remoteEndpoint` is the one that was trusted.
         """
         project = None if project_dir is None else ConfigFile(project_dir / PROJECT_FOLDER / SETTINGS_FILE)
         user = ConfigFile(agent_dir / SETTINGS_FILE)
-        return cls(user, project, initialization, editor, editor_trusted, {} if run is None else run)
+        return cls(user, project, initialization, editor, editor_trusted, {} if run is None else run, vouches)
+
+    def trusting(self, project_dir: Path | None, vouches: Callable[[Any], bool]) -> Settings:
+        """The same layers, with the workspace folder's own (None: without) and the editor's as trusted."""
+        project = None if project_dir is None else ConfigFile(project_dir / PROJECT_FOLDER / SETTINGS_FILE)
+        user, trusted = ConfigFile(self._user.path), project_dir is not None
+        return Settings(user, project, self._initialization, self._editor, trusted, self.run, vouches)
 
     def reload(self, editor: Any = None) -> Settings:
         """The settings as they are now; a further message of the editor wins over earlier ones key by key.
@@ -168,6 +178,7 @@ class Settings:
             self._editor if editor is None else editor,
             self._editor_trusted,
             self.run,
+            self._vouches,
         )
 
     def problems_since(self, earlier: Settings) -> list[ConfigProblem]:
@@ -288,6 +299,10 @@ class Settings:
             if "approval" in values:
                 values = _without(values, ("approval",))
                 self._ignored(source, ("approval",), "a project cannot say what is approved")
+            if _has(values, _ENDPOINT) and not self._vouches(_get(values, _ENDPOINT)):
+                values = _without(values, _ENDPOINT)
+                why = "it is not what was trusted with this folder; trust the folder again (pi.setTrust)"
+                self._ignored(source, _ENDPOINT, why)
             layers.append(Layer(source, values))
         layers.append(Layer(INITIALIZATION, self._object(INITIALIZATION, self._initialization)))
         editor = self._object(EDITOR, self._editor)

@@ -92,6 +92,11 @@ def table(name: str) -> list[Json]:
     return _load(FOLDER / "expected" / "tables" / f"{name}.json")["cases"]
 
 
+def table_lines(name: str, session: str) -> list[Json]:
+    """The lines of a session that a table in `expected/tables` is about."""
+    return _load(FOLDER / "expected" / "tables" / f"{name}.json")["sessions"][session]
+
+
 @cache
 def _load(path: Path) -> Json:
     return json.loads(path.read_text("utf-8"))

@@ -323,6 +323,12 @@ class ProviderProcess:
         """The requests so far."""
         return msgspec.convert(self._state()["requests"], list[Received])
 
+    async def until(self, *, requests: int = 0, closed: int = 0, seconds: float = 60) -> None:
+        """Waits until so many requests have come, and so many connections been closed by the client."""
+        async with asyncio.timeout(seconds):
+            while len((state := self._state())["requests"]) < requests or state["closed"] < closed:
+                await asyncio.sleep(0.02)
+
     @property
     def closed(self) -> int:
         """How many connections the client closed before the answer was complete."""

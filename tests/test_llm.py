@@ -29,8 +29,9 @@ from pi_ls.llm import (
     usage_from_litellm,
 )
 from pi_ls.llm.asking import limit_name, routing
-from pi_ls.llm.failures import redacted, retry_after
+from pi_ls.llm.failures import retry_after
 from pi_ls.models import ModelCost, ModelInfo
+from pi_ls.secrets import redacted
 from tests.conformance_data import table
 from tests.models import KEY, anthropic_model, openai_model
 from tests.provider import Call, Provider, ProviderProcess, Reply, error

@@ -30,7 +30,14 @@ HEADINGS = [
     "## Critical Context",
 ]
 
-VALUES = {"summary": "S", "continued": True, "read_files": ["a"], "modified_files": ["b"]}
+VALUES = {
+    "summary": "S",
+    "continued": True,
+    "read_files": ["a"],
+    "modified_files": ["b"],
+    "folder": "/w",
+    "tools": [],
+}
 
 
 def override(agent_dir: Path, name: str, text: str | bytes) -> Path:

@@ -15,6 +15,8 @@ import msgspec
 import pytest
 
 from pi_ls.core.jsonvalues import is_object
+from pi_ls.hooks import HOOKS
+from pi_ls.hooks.catalogue import EVENT_HOOKS
 from pi_ls.server import protocol
 from pi_ls.server.commands import COMMANDS
 from pi_ls.settings import Settings
@@ -71,6 +73,15 @@ def test_a_command_takes_the_arguments_the_table_names(row: list[str]) -> None:
 
 def test_the_notification_table_has_every_notification() -> None:
     assert sorted(code(row[0]) for row in table("notifications")) == sorted(protocol.NOTIFICATIONS)
+
+
+def test_the_hook_table_has_every_hook_with_its_arguments() -> None:
+    documented = {code(row[0]): tuple(re.findall(r"`([^`]+)`", row[1])) for row in table("hooks")}
+    assert documented == {hook: HOOKS[hook] for hook in HOOKS if hook not in EVENT_HOOKS}
+    assert {f"pi/{hook}" for hook in EVENT_HOOKS} == set(protocol.NOTIFICATIONS) - {
+        f"pi/{hook}" for hook in documented
+    }
+    assert {HOOKS[hook] for hook in EVENT_HOOKS} == {("event", "context")}
 
 
 def test_the_settings_table_has_every_setting_with_its_default(tmp_path: Path) -> None:

@@ -283,6 +283,23 @@ class ApprovalResolved(Event, frozen=True, kw_only=True, tag="approval_resolved"
     decision: Literal["once", "session", "always", "no"]
 
 
+class TrustChanged(Event, frozen=True, kw_only=True, tag="trust_changed"):
+    """The workspace folder is trusted from here on, or is not any more."""
+
+    trusted: bool
+
+
+class ExtensionFailed(Event, frozen=True, kw_only=True, tag="extension_error"):
+    """An extension could not be loaded (`hook` is "load"), or one of its hooks failed or takes very long.
+
+    `error` is a sentence, with file and line where the cause has them.
+    """
+
+    extension: str
+    hook: str
+    error: str
+
+
 def name_of(event: Event) -> str:
     """The event's name, which is also the end of its notification's method."""
     return str(type(event).__struct_config__.tag)

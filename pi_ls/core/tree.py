@@ -43,7 +43,7 @@ class SessionTree:
         self.leaf_id: str | None = None
         """The current entry, what a new entry gets as parent; never a leaf marker."""
         self._index(entries)
-        self.leaf_id = self._settle(self.entries[-1].id) if self.entries else None
+        self.leaf_id = self.settle(self.entries[-1].id) if self.entries else None
 
     def _index(self, entries: Iterable[Entry]) -> None:
         self.entries: list[Entry] = []
@@ -190,10 +190,10 @@ class SessionTree:
         """
         if leaf_id is not None and leaf_id not in self._by_id:
             raise KeyError(leaf_id)
-        self.leaf_id = self._settle(leaf_id)
+        self.leaf_id = self.settle(leaf_id)
         self._path = None
 
-    def _settle(self, entry_id: str | None) -> str | None:
+    def settle(self, entry_id: str | None) -> str | None:
         """The nearest entry from here towards the root that is no leaf marker."""
         entry = self._by_id[entry_id] if entry_id is not None else None
         while entry is not None and entry.is_leaf_marker:
@@ -274,6 +274,6 @@ class SessionTree:
         elif isinstance(body := entry.body if entry.type == "custom_message" else None, CustomMessageBody):
             text = text_of(body.content)
         else:
-            return Landing(self._settle(target_id))
+            return Landing(self.settle(target_id))
         parent = self.parent(entry)
-        return Landing(self._settle(parent.id) if parent is not None else None, text)
+        return Landing(self.settle(parent.id) if parent is not None else None, text)

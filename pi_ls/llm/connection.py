@@ -10,13 +10,13 @@ from pi_ls.core.errors import ContextOverflow, NoCredentials, PiError, ProviderE
 from pi_ls.core.jsonvalues import Json
 from pi_ls.llm.failures import (
     headers_of,
-    redacted,
     refuses_usage_option,
     retry_after,
     sentence,
     status_of,
     verdict,
 )
+from pi_ls.secrets import redacted
 
 if TYPE_CHECKING:
     from pi_ls.models import ModelInfo

@@ -1,4 +1,4 @@
-"""What went wrong, in our words: litellm's exceptions classified, quoted, and rid of secrets.
+"""What went wrong, in our words: litellm's exceptions classified and quoted.
 
 Each provider fails in its own way, and litellm maps these ways to classes and statuses of its own, now and
 then to wrong ones. So what counts is what the provider itself answered: the deepest in a chain of exceptions.
@@ -11,7 +11,6 @@ import email.utils
 import json
 import re
 import time
-from collections.abc import Iterable
 from typing import Any, Literal
 
 from pi_ls.core.jsonvalues import Json, is_object
@@ -29,9 +28,6 @@ _LITELLM_PREFIX = re.compile(
 )
 _LITELLM_SUFFIX = re.compile(r"\s*(?:Original exception: |\.? Handle with `litellm).*", re.DOTALL)
 _QUOTED_BYTES = re.compile(r"""b(?:'(.*)'|"(.*)")""", re.DOTALL)
-_CREDENTIAL = re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{6,}|\bsk-[\w-]{8,}", re.IGNORECASE)
-_SHORTEST_SECRET = 6
-"""What is shorter is a stopgap such as "none", and taking it out would only spoil sentences."""
 _TRANSIENT_STATUS = (408, 409, 425, 429)
 _NEVER_OVERFLOW_STATUS = (429, 503, 529)
 
@@ -70,15 +66,6 @@ def retry_after(headers: Json) -> float | None:
     with contextlib.suppress(KeyError, ValueError, TypeError):
         return max(0.0, email.utils.parsedate_to_datetime(named["retry-after"]).timestamp() - time.time())
     return None
-
-
-def redacted(text: str, secrets: Iterable[str]) -> str:
-    """`text` without the given secrets, and without what looks like a key."""
-    for secret in secrets:
-        for form in (secret, secret.removeprefix("Bearer ")):
-            if len(form) >= _SHORTEST_SECRET:
-                text = text.replace(form, "[key]")
-    return _CREDENTIAL.sub("[key]", text)
 
 
 def _chain(error: BaseException) -> list[BaseException]:

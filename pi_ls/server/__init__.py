@@ -28,9 +28,11 @@ def serve(
     The exit code is 0 after `shutdown`, 1 where the client left without it, 128 + n after signal n.
     `load_backend` stands in for the real layers below.
     """
+    from pi_ls.secrets import guard_logging
     from pi_ls.server.app import create_server
     from pi_ls.server.lifecycle import leave, leave_by_force
 
+    guard_logging()
     if load_backend is None:
         from pi_ls.server.backend import load_backend
     leave(asyncio.run(create_server(load_backend).run(stdin, stdout, on_leaving=leave_by_force)))

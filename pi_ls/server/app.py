@@ -23,8 +23,9 @@ from pygls.uris import from_fs_path
 
 from pi_ls import __version__
 from pi_ls.core.errors import PiError
-from pi_ls.core.events import Event, SessionProblem, SettingsProblem
+from pi_ls.core.events import Event, ExtensionFailed, SessionProblem, SettingsProblem
 from pi_ls.core.jsonvalues import Json, is_object
+from pi_ls.secrets import redacted, without_secrets
 from pi_ls.server.backend import Backend, EnvironmentOptions
 from pi_ls.server.buffers import SavedTexts
 from pi_ls.server.commands import COMMANDS, run_command
@@ -65,7 +66,7 @@ class Server(LanguageServer):
         self.options = InitializationOptions()
         self.option_problems: Sequence[OptionProblem] = ()
         self.notifier = Notifier(self._send, self._tell_person)
-        self.workspaces = Workspaces(load_backend, self.notifier, self._connect_editor)
+        self.workspaces = Workspaces(load_backend, self.notifier, self._connect_editor, self._ask_trust)
         self.initialized = False
         self.saved_texts = SavedTexts()
         self._writer: Writer | None = None
@@ -162,6 +163,23 @@ class Server(LanguageServer):
         environment.documents = Documents(self, self.saved_texts)
         environment.ask = Person(self, by_notification=self.options.approvals == "notification").ask
 
+    def _ask_trust(self, folder: Folder) -> None:
+        """Ask once, where a client can show the question and there is something to decide."""
+        if self.initialized and not folder.asked:
+            self.in_background(self._offer_trust(folder), "asking about trust")
+
+    async def _offer_trust(self, folder: Folder) -> None:
+        from pi_ls.server.editor import Person
+
+        environment = await self.workspaces.environment(folder)
+        question = await asyncio.to_thread(environment.trust_question)
+        if question is None or folder.asked:
+            return
+        folder.asked = True
+        trusted = await Person(self, by_notification=False).ask_trust(question)
+        if trusted is not None:
+            await self.workspaces.set_trust(folder, trusted)
+
     def ready(self) -> None:
         """The client has said `initialized`: from here on things may be pushed and opened."""
         if self.initialized:
@@ -173,6 +191,7 @@ class Server(LanguageServer):
             self.notifier.push(None, None, event)
         self.open_latest(self.workspaces.folders)
         self.in_background(self.workspaces.follow_settings(), "following the settings files")
+        self.in_background(self.workspaces.follow_sessions(), "following the session files")
 
     def open_latest(self, folders: Sequence[Folder]) -> None:
         """Open the newest session of each folder in the background, if the client wants that."""
@@ -212,10 +231,12 @@ class Server(LanguageServer):
 
     def _send(self, message: Message) -> None:
         if self._writer is not None:
+            message.head, message.tail = without_secrets(message.head), without_secrets(message.tail)
             self._writer.send(message)
 
     def log(self, text: str, kind: types.MessageType = types.MessageType.Info) -> None:
         """Write to the editor's log of this server; before `initialized` to stderr."""
+        text = redacted(text)
         if self.initialized:
             self.window_log_message(types.LogMessageParams(type=kind, message=text))
         else:
@@ -223,6 +244,8 @@ class Server(LanguageServer):
 
     def _tell_person(self, event: Event) -> None:
         """Show what a person must know; the rest of the problems goes to the log."""
+        if isinstance(event, ExtensionFailed):
+            self.log(f"{event.extension}: {event.error}", types.MessageType.Warning)
         if not isinstance(event, SessionProblem | SettingsProblem):
             return
         if isinstance(event, SessionProblem) and event.kind in _MUST_ACT:

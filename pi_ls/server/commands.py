@@ -333,13 +333,23 @@ async def set_thinking_level(caller: Caller, arguments: wire.SetThinkingLevel) -
     return await (await caller.session(arguments)).session.set_thinking_level(arguments.level)
 
 
+async def set_trust(caller: Caller, arguments: wire.SetTrust) -> Json:
+    """Say whether the folder, as it is now, is trusted; the session's state, where there is a session."""
+    folder = caller.folder(arguments)
+    not_saved = await caller.workspaces.set_trust(folder, arguments.trusted)
+    state = folder.current.session.state() if folder.current is not None else {"trusted": arguments.trusted}
+    return state | ({"notSaved": not_saved} if not_saved else {})
+
+
 async def reload_settings(caller: Caller, arguments: Arguments) -> Json:
-    """Read the settings files again and say what they come to."""
-    environment = await caller.workspaces.reload(caller.folder(arguments))
+    """Read the settings files, and the extensions, again; says what the settings come to."""
+    folder = caller.folder(arguments)
+    environment = await caller.workspaces.reload(folder)
+    await caller.workspaces.reload_extensions(folder)
     problems = [
         {"file": problem.file, "key": problem.key, "message": problem.message}
         | ({} if problem.line is None else {"line": problem.line})
-        for problem in environment.settings.problems
+        for problem in environment.problems
     ]
     return {"settings": environment.settings.effective(), "problems": problems}
 
@@ -391,6 +401,7 @@ COMMANDS: Final[dict[CommandName, Command]] = {
     CommandName.LIST_MODELS: Command(wire.ListModels, list_models),
     CommandName.SET_MODEL: Command(wire.SetModel, set_model),
     CommandName.SET_THINKING_LEVEL: Command(wire.SetThinkingLevel, set_thinking_level),
+    CommandName.SET_TRUST: Command(wire.SetTrust, set_trust),
     CommandName.RELOAD_SETTINGS: Command(Arguments, reload_settings),
 }
 

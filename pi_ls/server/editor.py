@@ -43,6 +43,9 @@ CHOICES: Final[dict[str, Decision]] = {
 }
 """What a person may answer when asked whether a tool may run."""
 
+TRUST_CHOICES: Final[dict[str, bool | None]] = {"Trust": True, "Do not trust": False, "Not now": None}
+"""What a person may answer when asked whether a folder is to be trusted."""
+
 
 class Documents:
     """The documents that are open in the editor (`tools.Workspace`)."""
@@ -191,6 +194,19 @@ class Person:
             return False  # it said that it can, and cannot
         answer(question.approval_id, CHOICES.get(chosen.title, "no") if chosen is not None else "no")
         return True
+
+    async def ask_trust(self, question: str) -> bool | None:
+        """Ask whether a folder is to be trusted; None where nobody can be asked or nothing is decided yet."""
+        if not self._can_show():
+            return None
+        chosen = await self._server.window_show_message_request_async(
+            types.ShowMessageRequestParams(
+                type=types.MessageType.Warning,
+                message=question,
+                actions=[types.MessageActionItem(title) for title in TRUST_CHOICES],
+            )
+        )
+        return TRUST_CHOICES.get(chosen.title) if chosen is not None else None
 
     def _can_show(self) -> bool:
         window = self._server.client_capabilities.window

@@ -17,6 +17,7 @@ import msgspec
 from pi_ls.core import events
 from pi_ls.core.errors import Cancelled, InvalidParams, PiError
 from pi_ls.core.jsonvalues import Json, is_array, is_object
+from pi_ls.secrets import redacted
 
 SERVER_NAME: Final = "pi-ls"
 CONFIGURATION_SECTION: Final = "pi"
@@ -61,6 +62,7 @@ class CommandName(StrEnum):
     LIST_MODELS = "pi.listModels"
     SET_MODEL = "pi.setModel"
     SET_THINKING_LEVEL = "pi.setThinkingLevel"
+    SET_TRUST = "pi.setTrust"
     RELOAD_SETTINGS = "pi.reloadSettings"
 
 
@@ -261,6 +263,12 @@ class SetThinkingLevel(Arguments, frozen=True, kw_only=True):
     level: ThinkingLevel
 
 
+class SetTrust(Arguments, frozen=True, kw_only=True):
+    """`pi.setTrust`; about the folder, with what it holds now."""
+
+    trusted: bool
+
+
 A = TypeVar("A", bound=Arguments)
 
 _UNKNOWN_FIELD = re.compile(r"unknown field `(?P<field>[^`]*)`")
@@ -391,4 +399,4 @@ def wire_error(error: PiError) -> WireError:
             code = ErrorCode.REQUEST_CANCELLED
         case _:
             code = ErrorCode.REQUEST_FAILED
-    return WireError(code, error.message, {"kind": error.kind, **error.data})
+    return WireError(code, redacted(error.message), {"kind": error.kind, **error.data})

@@ -7,9 +7,11 @@ it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import logging
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +19,7 @@ import msgspec
 from pygls import uris
 
 from pi_ls.core.errors import InvalidParams, NoSession, PiError, SessionNotFound
-from pi_ls.core.events import SessionOpened, SettingsProblem
+from pi_ls.core.events import Event, SessionOpened, SettingsProblem, TrustChanged
 from pi_ls.core.jsonvalues import Json
 from pi_ls.server.backend import Backend, EnvironmentOptions
 from pi_ls.server.notifications import Channel, Notifier
@@ -28,6 +30,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CLOSE_TIMEOUT_S: Final = 3.0
+LOOKING_INTERVAL_S: Final = 2.0
+"""How often session files are looked at without being told that one was touched."""
+SETTLING_S: Final = 5.0
+SETTLING_INTERVAL_S: Final = 0.4
+"""For a while after a session was opened, while the system's watching is only being set up."""
 SETTINGS_INTERVAL_S: Final = 2.0
 """How often the settings files are looked at (a stat each)."""
 
@@ -39,6 +46,9 @@ class Folder:
         self.uri = uri
         self.path = path
         self.trusted = trusted
+        """Whether the client vouches for it."""
+        self.asked = False
+        """Whether a person was asked if it is to be trusted."""
         self.environment: Environment | None = None
         self.current: Opened | None = None
         self.opening: asyncio.Task[None] | None = None
@@ -51,6 +61,8 @@ class Opened(msgspec.Struct, eq=False):
     folder: Folder
     environment: Environment
     channel: Channel
+    trouble: str = ""
+    """Why its file could not be looked at the last time."""
 
     @property
     def path(self) -> str:
@@ -62,7 +74,7 @@ class Workspaces:
     """All folders and sessions of one connection.
 
     `load_backend` is called once, on a thread; `connect_editor` gives each folder's surroundings the editor's
-    documents and somebody to ask.
+    documents and somebody to ask; `ask_trust` may ask a person about a folder.
     """
 
     def __init__(
@@ -70,7 +82,9 @@ class Workspaces:
         load_backend: Callable[[], Backend],
         notifier: Notifier,
         connect_editor: Callable[[Environment], None],
+        ask_trust: Callable[[Folder], None],
     ) -> None:
+        self.ask_trust = ask_trust
         self._connect_editor = connect_editor
         self._load_backend = load_backend
         self._notifier = notifier
@@ -82,6 +96,8 @@ class Workspaces:
         self._opening = asyncio.Lock()
         self._beginning = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
+        self._woken = asyncio.Event()
+        self._opened_at = 0.0
 
     def configure(self, options: EnvironmentOptions, folders: Iterable[str]) -> None:
         """What the client said at `initialize`."""
@@ -139,6 +155,7 @@ class Workspaces:
                 self._folders.remove(folder)
                 await self._stop_opening([folder])
                 await self._close_all([opened for opened in self._sessions if opened.folder is folder])
+                await self._close_hooks([folder])
         return [folder for uri in added if (folder := self._add(uri)) is not None]
 
     # -- what folders share ----------------------------------------------------------------------------
@@ -157,7 +174,9 @@ class Workspaces:
             folder.environment = backend.environment(folder.path, options)
             self._connect_editor(folder.environment)
             self._tell_problems(folder, folder.environment)
-        elif folder.environment.settings.changed():
+            folder.environment.hooks.begin(functools.partial(self._push, folder))
+            self.ask_trust(folder)
+        elif folder.environment.changed():
             await self.reload(folder)
         return folder.environment
 
@@ -167,7 +186,29 @@ class Workspaces:
             return await self.environment(folder)
         folder.environment.reload_settings()
         await self._settings_changed(folder, folder.environment)
+        self._ask_about_changes(folder)
         return folder.environment
+
+    def _ask_about_changes(self, folder: Folder) -> None:
+        """What has changed in a trusted folder is asked about again, whatever was asked before."""
+        if folder.environment is not None and folder.environment.trusted:
+            folder.asked = False
+            self.ask_trust(folder)
+
+    async def reload_extensions(self, folder: Folder) -> None:
+        """Read the folder's extension files again."""
+        environment = await self.environment(folder)
+        await environment.hooks.reload(environment.extension_sources(), functools.partial(self._push, folder))
+
+    async def set_trust(self, folder: Folder, trusted: bool) -> str | None:
+        """Trust a folder as it is now, or not any more; None, or why that holds for this run only."""
+        environment = await self.environment(folder)
+        folder.asked = True
+        not_saved = await asyncio.to_thread(environment.set_trust, trusted)
+        await self.reload_extensions(folder)
+        await self._settings_changed(folder, environment)
+        self._push(folder, TrustChanged(trusted=trusted))
+        return not_saved
 
     async def configure_editor(self, settings: Json) -> None:
         """The editor's configuration is another one."""
@@ -182,11 +223,43 @@ class Workspaces:
         while True:
             await asyncio.sleep(SETTINGS_INTERVAL_S)
             for folder in self.folders:
-                if folder.environment is not None and folder.environment.settings.changed():
+                if folder.environment is not None and folder.environment.changed():
                     try:
                         await self.reload(folder)
                     except PiError as error:
                         logger.warning("Reading the settings again failed: %s", error)
+
+    async def follow_sessions(self) -> None:
+        """Take in what other programs write to open sessions, soon; runs until it is cancelled."""
+        touched: set[str] = set()
+        loop, follower = asyncio.get_running_loop(), None
+
+        def note(names: Collection[str]) -> None:
+            touched.update(names)
+            self._woken.set()
+
+        try:
+            while True:
+                self._woken.clear()
+                if self._sessions and follower is None:
+                    from pi_ls.store import Follower
+
+                    follower = Follower(functools.partial(_call_soon, loop, note))
+                if follower is not None:
+                    follower.follow(opened.session.file.path for opened in self._sessions)
+                try:
+                    settling = loop.time() < self._opened_at + SETTLING_S
+                    interval = SETTLING_INTERVAL_S if settling else LOOKING_INTERVAL_S
+                    await asyncio.wait_for(self._woken.wait(), interval)
+                except TimeoutError:  # a slow look at all of them, for what the system does not tell
+                    touched.update(opened.session.file.path.name for opened in self._sessions)
+                names = frozenset(touched)
+                touched.clear()
+                for opened in [one for one in self._sessions if one.session.file.path.name in names]:
+                    await _look(opened)
+        finally:
+            if follower is not None:
+                follower.close()
 
     async def _settings_changed(self, folder: Folder, environment: Environment) -> None:
         self._tell_problems(folder, environment)
@@ -194,10 +267,16 @@ class Workspaces:
             await opened.session.settings_changed()
 
     def _tell_problems(self, folder: Folder, environment: Environment) -> None:
-        for problem in environment.settings.problems:
+        for problem in environment.problems:
             line = msgspec.UNSET if problem.line is None else problem.line
             event = SettingsProblem(file=problem.file, key=problem.key, message=problem.message, line=line)
-            self._notifier.push(folder.uri, None, event)
+            self._push(folder, event)
+
+    def _push(self, folder: Folder, event: Event) -> None:
+        """Tell something about a folder as such, to the client and to hooks."""
+        self._notifier.push(folder.uri, None, event)
+        if folder.environment is not None:
+            folder.environment.tell_hooks(event, functools.partial(self._push, folder))
 
     # -- sessions --------------------------------------------------------------------------------------
 
@@ -300,6 +379,8 @@ class Workspaces:
 
     def _register(self, opened: Opened) -> Opened:
         self._sessions.append(opened)
+        self._opened_at = asyncio.get_running_loop().time()
+        self._woken.set()
         opened.channel.bind(opened.session.id)
         return opened
 
@@ -323,6 +404,11 @@ class Workspaces:
     async def _close(self) -> None:
         await self._stop_opening(self._all_folders())
         await self._close_all(list(self._sessions))
+        await self._close_hooks(self._all_folders())
+
+    async def _close_hooks(self, folders: Iterable[Folder]) -> None:
+        environments = [folder.environment for folder in folders if folder.environment is not None]
+        await asyncio.gather(*(environment.hooks.close() for environment in environments))
 
     async def _stop_opening(self, folders: Iterable[Folder]) -> None:
         tasks = [folder.opening for folder in folders if folder.opening is not None]
@@ -341,6 +427,24 @@ class Workspaces:
                 logger.error("Closing a session failed", exc_info=error)
         if late:
             logger.error("%d sessions did not close in %g s", len(late), CLOSE_TIMEOUT_S)
+
+
+async def _look(opened: Opened) -> None:
+    try:
+        await opened.session.look()
+        opened.trouble = ""
+    except (PiError, OSError) as error:
+        if opened.trouble != str(error):
+            opened.trouble = str(error)
+            logger.warning("%s could not be looked at: %s", opened.session.file.path, error)
+
+
+def _call_soon(
+    loop: asyncio.AbstractEventLoop, note: Callable[[Collection[str]], None], names: Collection[str]
+) -> None:
+    """Call on the loop from another thread; once the loop is gone there is nobody left to tell."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(note, names)
 
 
 def _path(uri: str) -> Path | None:

@@ -135,7 +135,7 @@ class Agent:
         self._session.emit(update)
 
     async def _check(self) -> None:
-        self._session.refuse_read_only()
+        self._session.require_writable()
         model = self._session.model
         if model is None:
             raise NoModel("No model selected")
@@ -218,7 +218,7 @@ class Agent:
 
         Raises Untrusted in a folder nobody vouches for, Busy while another one runs.
         """
-        self._session.refuse_read_only()
+        self._session.require_writable()
         if not self._session.environment.trusted:
             raise Untrusted(f"{self._session.environment.folder} is not trusted; no command is run in it")
         if self._bash is not None:

@@ -31,16 +31,18 @@ from pi_ls.core.events import (
     SessionTreeMoved,
     ThinkingLevelChanged,
 )
-from pi_ls.core.jsonvalues import Json
+from pi_ls.core.jsonvalues import Json, dumps, loads
 from pi_ls.core.messages import Message, UserMessage
 from pi_ls.core.options import CompactionSettings
 from pi_ls.core.tokens import CountText, TokenCounter, estimate_tokens
 from pi_ls.core.tree import SessionTree, TreeProblem
 from pi_ls.llm import text_counter
 from pi_ls.models import OFFLINE, ModelInfo
+from pi_ls.secrets import without_secrets
 from pi_ls.session import compacting, navigating, pruning, reading
 from pi_ls.session.agent import Agent
 from pi_ls.session.environment import Environment
+from pi_ls.session.extending import Extending
 from pi_ls.store import FileProblem, SessionFile
 
 Emit = Callable[[Event], None]
@@ -118,12 +120,20 @@ class AgentSession:
         self.model: ModelInfo | None = None
         self.thinking_level = "off"
         self.problems: list[Json] = []
-        self._emit = emit
+        self.extending = Extending(self)
+
+        def tell(event: Event) -> None:
+            emit(event)
+            self.extending.tell(event)
+
+        self._emit: Emit = tell
         self._told: list[Event] = []
         self._meter = UsageMeter(self.counter)
         self._operation: Operation | None = None
         self._path_model: tuple[str, str] | None = None
         self._model_is_known = False
+        self._path_is_new = True
+        self._path_has_new_model = False
         self._writing = asyncio.Lock()
         self._counting = asyncio.Lock()
         self._usage_task: asyncio.Task[None] | None = None
@@ -173,6 +183,7 @@ class AgentSession:
         return session
 
     async def _begin(self, problems: Iterable[FileProblem]) -> None:
+        self.extending.begin()
         await self._reset_counter()
         await self._look_up_path()
         self._emit(SessionOpened(state=self.state()))
@@ -204,7 +215,7 @@ class AgentSession:
             self._marker.cancel()
         if self._marking is not None:
             await asyncio.wait([self._marking])
-        with contextlib.suppress(SessionReadOnly):
+        with contextlib.suppress(PiError):  # a place that cannot be written down is no reason to stay
             await self._write_marker()
         if self._usage_task is not None:
             self._usage_task.cancel()
@@ -298,9 +309,9 @@ class AgentSession:
             line=msgspec.UNSET if line is None else line,
             entry_id=msgspec.UNSET if entry_id is None else entry_id,
         )
-        known = {"kind": kind, "message": message}
+        known: Json = {"kind": kind, "message": message}
         if line is not None:
-            known["line"] = line  # type: ignore[assignment]
+            known["line"] = line
         if entry_id is not None:
             known["entryId"] = entry_id
         if known not in self.problems:
@@ -318,12 +329,12 @@ class AgentSession:
         this returns, or WriteFailed is raised and it is not kept; without, an entry that cannot be written
         stays in memory as unsaved. Raises SessionReadOnly and SessionLocked.
         """
-        self.refuse_read_only()
+        self.require_writable()
         async with self._writing, self.file.lock():
             await self._take_in_foreign()
             await self._migrate()
             parent_id = self.tree.leaf_id if under is msgspec.UNSET else under
-            entry = self.file.append(body | {"parentId": parent_id}, required=required)
+            entry = self.file.append(free_of_secrets(body) | {"parentId": parent_id}, required=required)
             self._take_in(entry, foreign=False, move_leaf=True)
             if required:
                 await asyncio.to_thread(self.file.sync)
@@ -332,18 +343,22 @@ class AgentSession:
         self.usage_changed()
         return entry
 
-    def refuse_read_only(self) -> None:
-        """Raises SessionReadOnly where nothing may be written."""
-        if self.file.read_only:
-            raise SessionReadOnly(self.file.read_only)
-
     async def _migrate(self) -> None:
         """The first thing written to a file of an older version is the file itself, in the present one."""
         if self.file.needs_migration and self.file.on_disk:
             await asyncio.to_thread(self.file.rewrite)
             self._emit(SessionReloaded(reason="migrated"))
 
+    def require_writable(self) -> None:
+        """Raises SessionReadOnly: before work is done that could not be kept."""
+        if self.file.read_only:
+            raise SessionReadOnly(self.file.read_only)
+
     def _take_in(self, entry: Entry, *, foreign: bool, move_leaf: bool) -> None:
+        if entry.type == "thinking_level_change" or entry.parent_id != self.tree.leaf_id:
+            self._path_is_new = True
+        elif entry.type == "model_change" or entry.role == "assistant":
+            self._path_has_new_model = True
         self._note_tree(self.tree.append(entry, move_leaf=move_leaf))
         self._moved = False
         if entry.is_leaf_marker:
@@ -358,6 +373,18 @@ class AgentSession:
                 self.name = name
                 self._emit(SessionInfoChanged(name=name))
 
+    async def look(self) -> None:
+        """Take in what other programs wrote, if they did; costs next to nothing where they did not."""
+        if self._closed or not self.file.on_disk:
+            return
+        known = len(self.tree.entries), self.tree
+        async with self._writing:
+            if not self._closed:
+                await self._take_in_foreign()
+        if known != (len(self.tree.entries), self.tree):
+            await self._follow_path()
+            self.usage_changed()
+
     async def _take_in_foreign(self) -> None:
         """Read what other programs wrote since we last looked."""
         changes = self.file.poll()
@@ -368,7 +395,10 @@ class AgentSession:
             self._note(problem.kind, problem.message, line=problem.line, entry_id=problem.entry_id)
         for entry in changes.appended:
             # The other program goes on where we stand: follow it. Where it stands elsewhere, stay.
-            extends = entry.parent_id == self.tree.leaf_id and not entry.is_leaf_marker
+            # A leaf marker stands for the entry it hangs on; whoever does not know it goes on from itself.
+            parent_id = entry.parent_id if entry.parent_id in self.tree else None
+            known = parent_id is not None or entry.parent_id is None
+            extends = known and self.tree.settle(parent_id) == self.tree.leaf_id and not entry.is_leaf_marker
             self._take_in(entry, foreign=True, move_leaf=extends)
         if changes.appended:
             self._note("foreignWriter", "Another program is writing to this session too")
@@ -386,6 +416,7 @@ class AgentSession:
         if leaf_id is not None and leaf_id in self.tree:
             self.tree.move(leaf_id)
         self.name = reading.name_of_session(self.tree.entries)
+        self._path_is_new = True
         await self._reset_counter()
         self._note("foreignWriter", "Another program wrote this session's file anew")
         self._emit(SessionReloaded(reason="rewritten"))
@@ -432,7 +463,7 @@ class AgentSession:
     async def move(self, leaf_id: str | None) -> None:
         """Make another entry the leaf by a plain move; it is written down a little later."""
         self.tree.move(leaf_id)
-        self._moved = True
+        self._moved = self._path_is_new = True
         await self._follow_path()
         if self._marker is not None:
             self._marker.cancel()
@@ -465,8 +496,13 @@ class AgentSession:
             self._emit(ModelChanged(provider=ref[0], model_id=ref[1]))
 
     async def _look_up_path(self) -> None:
+        """What the path sets. An append looks no further back than it must, however long the path is."""
+        if not (self._path_is_new or self._path_has_new_model):
+            return
         path = self.tree.path()
-        self.thinking_level = thinking_level_of(path)
+        if self._path_is_new:
+            self.thinking_level = thinking_level_of(path)
+        self._path_is_new = self._path_has_new_model = False
         named = model_of(path)
         if named != self._path_model or not self._model_is_known:
             self._path_model, self._model_is_known = named, True
@@ -513,16 +549,19 @@ class AgentSession:
         return operation
 
     async def _abort(self, *kinds: OperationKind) -> bool:
-        """Stop what runs, or the step it is at, if it is of one of these kinds, and wait for its end."""
+        """Stop what runs, or the step it is at, if it is of one of these kinds.
+
+        Its end is waited for in any case; False where it could not be stopped any more.
+        """
         operation = self._operation
         if operation is not None and operation.kind not in kinds:
             operation = operation.now
-        if operation is None or operation.kind not in kinds or not operation.cancel():
+        if operation is None or operation.kind not in kinds:
             return False
-        task = operation.task
+        stopped, task = operation.cancel(), operation.task
         while task is not None and not task.done() and operation in (self._operation, self._step()):
             await asyncio.wait([task], timeout=0.01)
-        return True
+        return stopped
 
     def _step(self) -> Operation | None:
         return self._operation.now if self._operation is not None else None
@@ -546,6 +585,14 @@ class AgentSession:
             self._operation is not None and self._operation.kind == "run" and self._operation.task is not None
         ):
             await asyncio.wait([self._operation.task])
+
+    async def after_operation(self, *kinds: OperationKind) -> None:
+        """Wait until no operation of one of these kinds is running."""
+        while self._operation is not None and self._operation.kind in kinds:
+            if self._operation.task is None:
+                await asyncio.sleep(0)
+            else:
+                await asyncio.wait([self._operation.task])
 
     def refuse_while_busy(self) -> None:
         """Raises Busy while an operation runs: for verbs that must not come between its steps."""
@@ -603,13 +650,16 @@ class AgentSession:
         except Cancelled:
             return {"cancelled": True, "aborted": True, "leafId": old_leaf_id, "oldLeafId": old_leaf_id}
 
-    def moved(self, old_leaf_id: str | None, summary_entry: Entry | None = None) -> None:
+    def moved(
+        self, old_leaf_id: str | None, summary_entry: Entry | None = None, *, from_extension: bool = False
+    ) -> None:
         """Tell that the leaf moved by navigation or undo."""
         self._emit(
             SessionTreeMoved(
                 new_leaf_id=self.tree.leaf_id,
                 old_leaf_id=old_leaf_id,
                 summary_entry=summary_entry.data if summary_entry is not None else msgspec.UNSET,
+                from_extension=from_extension if summary_entry is not None else msgspec.UNSET,
             )
         )
 
@@ -650,7 +700,7 @@ class AgentSession:
 
     async def settings_changed(self) -> None:
         """Look again at everything the settings decide."""
-        self._model_is_known = False
+        self._model_is_known, self._path_is_new = False, True
         self.agent.resume()
         await self._reset_counter()
         await self._follow_path()
@@ -750,6 +800,13 @@ class AgentSession:
     async def export(self, format: Literal["markdown", "jsonl"], path: str | None = None) -> Path:
         """Write the session to a file outside its folder and return where. Raises WriteFailed."""
         return await asyncio.to_thread(reading.export, self, format, path)
+
+
+def free_of_secrets(body: Json) -> Json:
+    """An entry as it may be written: where a tool or a provider repeated a key, without it."""
+    data = dumps(body)
+    clean = without_secrets(data)
+    return body if clean is data else loads(clean)
 
 
 def now_ms() -> int:

@@ -46,7 +46,7 @@ class Approvals:
         if decision == "session":
             self._allowed.add(call.name)
         elif decision == "always":
-            environment.approved_tools.add(call.name)
+            await asyncio.to_thread(environment.approve_tool, call.name)
         return None
 
     async def _ask(self, call: ToolCall, summary: str) -> Decision | None:

@@ -16,7 +16,7 @@ import msgspec
 from pi_ls.core.compaction import CompactionPreparation, CompactionResult, Refusal, prepare_compaction
 from pi_ls.core.context import build_session_context
 from pi_ls.core.entries import Entry
-from pi_ls.core.errors import AlreadyCompacted, NoCredentials, NoModel, NothingToCompact, PiError
+from pi_ls.core.errors import AlreadyCompacted, Cancelled, NoCredentials, NoModel, NothingToCompact, PiError
 from pi_ls.core.events import CompactionEnd, CompactionReason, CompactionStart, SessionCompactFailed
 from pi_ls.core.extractive import extractive_summary
 from pi_ls.core.jsonvalues import Json
@@ -40,9 +40,11 @@ FAILURE_PREFIX: dict[CompactionReason, str] = {
 
 
 class Outcome:
-    """What a compaction that has been announced came to; `result` is set by success."""
+    """A compaction that has been announced, and what it came to; `result` is set by success."""
 
-    def __init__(self) -> None:
+    def __init__(self, reason: CompactionReason, will_retry: bool) -> None:
+        self.reason: CompactionReason = reason
+        self.will_retry = will_retry
         self.result: Json | None = None
         self.from_extension = False
 
@@ -52,10 +54,13 @@ def announced(
     session: AgentSession, reason: CompactionReason, will_retry: bool = False
 ) -> Generator[Outcome]:
     """Tell that a compaction begins, and whatever happens inside, tell once how it ended."""
-    outcome = Outcome()
+    outcome = Outcome(reason, will_retry)
     session.emit(CompactionStart(reason=reason))
     try:
         yield outcome
+    except Cancelled:
+        _failed(session, reason, outcome, will_retry, None)
+        raise
     except PiError as error:
         _failed(session, reason, outcome, will_retry, FAILURE_PREFIX[reason] + error.message)
         raise
@@ -97,14 +102,17 @@ async def compact(
     """Compact because a person wants it; the protocol's CompactionResult.
 
     Model, settings and path are those of this moment, whatever is changed while it runs. Raises NoModel,
-    InvalidSettings, AlreadyCompacted, NothingToCompact, whatever the summary may raise, and WriteFailed;
-    nothing was written then.
+    InvalidSettings, SessionReadOnly, AlreadyCompacted, NothingToCompact, whatever the summary may raise, and
+    WriteFailed; nothing was written then.
     """
-    with announced(session, "manual") as outcome:
-        terms = Terms.of(session)
-        terms.require_a_model()
-        preparation = await _prepare(session, terms)
-        outcome.result = await _carry_out(session, operation, terms, preparation, instructions, progress)
+    try:
+        with announced(session, "manual") as outcome:
+            terms, preparation = await _prepare(session)
+            outcome.result = await _carry_out(
+                session, operation, outcome, terms, preparation, instructions, progress
+            )
+    finally:
+        await session.extending.settle()
     session.agent.resume()
     return outcome.result
 
@@ -116,20 +124,22 @@ async def compact_automatically(session: AgentSession, operation: Operation, due
     `compact` raises for a summary that failed. Stopped by itself, not with its run, it just was not done.
     """
     try:
-        terms = Terms.of(session)
-        terms.require_a_model()
-        preparation = await _prepare(session, terms)
+        terms, preparation = await _prepare(session)
         await asyncio.to_thread(_require_credentials, session, terms)
     except (NoModel, NoCredentials, AlreadyCompacted, NothingToCompact):
         return False
     with operation.step("compaction") as step:
         try:
             with announced(session, due.reason, due.will_retry) as outcome:
-                outcome.result = await _carry_out(session, step, terms, preparation, None, None)
+                outcome.result = await _carry_out(session, step, outcome, terms, preparation, None, None)
         except asyncio.CancelledError:
             if not step.stopped_alone():
                 raise
             return False
+        except Cancelled:
+            return False
+        finally:
+            await session.extending.settle()
     return True
 
 
@@ -138,30 +148,47 @@ def _require_credentials(session: AgentSession, terms: Terms) -> None:
         session.environment.require_credentials(terms.model)
 
 
-async def _prepare(session: AgentSession, terms: Terms) -> CompactionPreparation:
+async def _prepare(session: AgentSession) -> tuple[Terms, CompactionPreparation]:
+    """What is to be summarised, and with what. Raises what keeps a compaction from beginning at all."""
+    terms = Terms.of(session)
+    terms.require_a_model()
+    session.require_writable()
     path, overhead = tuple(session.tree.path()), session.agent.overhead.tokens
     preparation = await asyncio.to_thread(prepare_compaction, path, terms.settings, terms.counter, overhead)
     if isinstance(preparation, Refusal):
         raise AlreadyCompacted if preparation.kind == "AlreadyCompacted" else NothingToCompact
-    return preparation
+    return terms, preparation
 
 
 async def _carry_out(
     session: AgentSession,
     operation: Operation,
+    outcome: Outcome,
     terms: Terms,
     preparation: CompactionPreparation,
     instructions: str | None,
     progress: Progress | None,
 ) -> Json:
-    """Summarise, append, and tell what came of it: the same whoever asked."""
-    result = await _summarise(session, terms, preparation, instructions, progress)
+    """Ask hooks, summarise, append, and tell what came of it: the same whoever asked.
+
+    Raises Cancelled where a hook does not want it.
+    """
+    before = await session.extending.before_compact(
+        preparation, instructions, outcome.reason, outcome.will_retry
+    )
+    if before.cancel:
+        raise Cancelled("Compaction cancelled")
+    if before.compaction is not None:
+        outcome.from_extension, result = True, before.compaction
+    else:
+        result = await _summarise(session, terms, preparation, instructions, progress)
     operation.committed = True
-    return await to_its_end(_store(session, result))
+    return await to_its_end(_store(session, outcome, result))
 
 
-async def _store(session: AgentSession, result: CompactionResult) -> Json:
+async def _store(session: AgentSession, outcome: Outcome, result: CompactionResult) -> Json:
     entry = await session.append(_body(result), required=True)
+    session.extending.compacted(entry, result.from_extension, outcome.reason, outcome.will_retry)
     return await _told(session, entry, result)
 
 
@@ -175,7 +202,8 @@ async def _summarise(
     endpoint = terms.settings.remote_endpoint
     if progress is not None:
         progress.report("Summarising the conversation")
-    return await make_summary(
+    said = await session.extending.compacting(preparation)
+    result = await make_summary(
         preparation,
         await asyncio.to_thread(summarizers, session, terms),
         session.environment.prompts,
@@ -184,8 +212,13 @@ async def _summarise(
         retry=terms.retry,
         on_retry=on_retry(session, progress),
         remote=RemoteEndpoint(endpoint) if endpoint else None,
+        prompt=said.prompt,
+        additional_context=said.context,
         count_text=terms.count_text,
     )
+    if said.preserve_data is msgspec.UNSET:
+        return result
+    return msgspec.structs.replace(result, preserve_data=said.preserve_data)
 
 
 def _body(result: CompactionResult) -> Json:

@@ -9,19 +9,24 @@ import functools
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import msgspec
+
+from pi_ls.configfile import ConfigProblem, Stamp, file_stamp
 from pi_ls.core.chat import ChatModel, ToolSpec
-from pi_ls.core.events import ApprovalRequest
+from pi_ls.core.events import ApprovalRequest, Event
 from pi_ls.core.jsonvalues import Json
+from pi_ls.hooks import FolderHost, HookContext, Hooks, Sources
 from pi_ls.llm import LitellmChat, LitellmModel
-from pi_ls.models import OFFLINE, Credentials, ModelCatalogue, ModelInfo, choose_model
+from pi_ls.models import AUTH_FILE, MODELS_FILE, OFFLINE, Credentials, ModelCatalogue, ModelInfo, choose_model
 from pi_ls.prompts import Prompts
 from pi_ls.session.instructions import system_prompt
 from pi_ls.settings import Settings, TokenEstimator
 from pi_ls.store import session_directories, sessions_directory
 from pi_ls.summarize import Candidate, Extractive
 from pi_ls.tools import NoEditor, Workspace
+from pi_ls.trust import PROJECT_FOLDER, TrustRecord, TrustStore, ignored_things, trusted_with_all
 
 Decision = Literal["once", "session", "always", "no"]
 Answer = Callable[[str, Decision], bool]
@@ -40,7 +45,8 @@ class Environment:
 
     `folder` is the folder with links resolved; `default_model` (`provider/modelId`) is for sessions that
     name none; `session_dir` replaces the usual place of sessions; `trusted` says whether the client
-    vouches for the folder, without which its own settings are not read. Folders that share `run` share
+    vouches for the folder. Else a person may have, earlier (`set_trust`); without that, nothing the folder
+    brings along is used. Folders that share `run` share
     what is switched for this run.
     """
 
@@ -60,18 +66,23 @@ class Environment:
     ) -> None:
         self.folder = Path(os.path.realpath(folder))
         self.agent_dir = agent_dir or default_agent_dir(environ)
-        self.trusted = trusted
+        self._trust = TrustStore(self.agent_dir)
+        self._record = self._trust.of(self.folder)
+        self._vouched_by_client = trusted
+        self.trusted = trusted or self._record.trusted is True
         self.default_model = default_model
         self._named_session_dir = session_dir or environ.get("PI_CODING_AGENT_SESSION_DIR")
         self._token_estimator: TokenEstimator | None = token_estimator
         self.settings = Settings.load(
             self.agent_dir,
-            self.folder if trusted else None,
+            self.folder if self.trusted else None,
             initialization=initialization,
             editor=editor,
-            editor_trusted=trusted,
+            editor_trusted=self.trusted,
             run=run,
+            vouches=self._vouches_for_endpoint,
         )
+        self.hooks = Hooks(self.extension_sources())
         self.catalogue = ModelCatalogue(self.agent_dir)
         self.credentials = Credentials(self.agent_dir, environ)
         self.prompts = Prompts(self.agent_dir)
@@ -79,12 +90,108 @@ class Environment:
         """The documents that are open in the editor."""
         self.ask: Ask | None = None
         """Asks a person whether a tool may run; None where nobody can be asked."""
-        self.approved_tools: set[str] = set()
+        self.approved_tools: set[str] = set(self._record.approved)
         """Tools that a person has let run in this folder from now on."""
+        self._seen = self._stamps()
 
     def reload_settings(self, editor: Json | None = None) -> None:
         """Read the settings files again; `editor` is added to what the editor had configured."""
+        self._seen = self._stamps()
         self.settings = self.settings.reload(editor)
+
+    # -- trust -----------------------------------------------------------------------------------------
+
+    def _vouches_for_endpoint(self, value: Any) -> bool:
+        return self._vouched_by_client or self._record.vouches_for_endpoint(value)
+
+    def _vouches_for_extension(self, file: Path, content: bytes) -> bool:
+        return self._vouched_by_client or self._record.vouches_for(file, content)
+
+    def extension_sources(self) -> Sources:
+        """Where hooks come from, as far as somebody vouches for it."""
+        project = self.folder / PROJECT_FOLDER if self.trusted else None
+        return Sources(self.agent_dir, project, self._vouches_for_extension)
+
+    def set_trust(self, trusted: bool) -> str | None:
+        """Trust the folder with what it holds now, or do not any more; remembered for the next time too.
+
+        Returns None, or a sentence that says why it holds for this run only. Sessions have to be told
+        (`AgentSession.settings_changed`), and hooks read again. Reads and writes files.
+        """
+        self._vouched_by_client = False
+        self.trusted = trusted
+        if trusted:
+            self._record = trusted_with_all(self.folder, self._record.approved)
+        else:
+            self._record = TrustRecord(trusted=False)
+            self.approved_tools.clear()
+        self.settings = self.settings.trusting(self.folder if trusted else None, self._vouches_for_endpoint)
+        return self._trust.keep(self.folder, self._record)
+
+    def approve_tool(self, name: str) -> str | None:
+        """Let a tool run in this folder from now on; None, or why that holds for this run only."""
+        self.approved_tools.add(name)
+        known = self._trust.of(self.folder)
+        approved = tuple(dict.fromkeys([*known.approved, name]))
+        self._record = msgspec.structs.replace(self._record, approved=approved)
+        return self._trust.keep(self.folder, msgspec.structs.replace(known, approved=approved))
+
+    def trust_question(self) -> str | None:
+        """What a person should be asked about the folder; None where nothing is to be decided.
+
+        Asked of a folder nobody has said anything about that brings something along, and of a trusted one
+        of which something has changed. Reads files.
+        """
+        if self.trusted:
+            changed = [] if self._vouched_by_client else self._record.changed_things(self.folder)
+            if not changed:
+                return None
+            return (
+                f"{self.folder} has changed since you trusted it: {', '.join(changed)}. "
+                "What has changed is ignored. Trust the folder with it?"
+            )
+        if self._record.trusted is False:
+            return None
+        ignored = ignored_things(self.folder)
+        return f"{self._ignoring(ignored)} Trust this folder?" if ignored else None
+
+    def _ignoring(self, things: Sequence[str]) -> str:
+        return f"{self.folder} is not trusted, so this is ignored: {', '.join(things)}."
+
+    def _untrusted_things(self) -> list[ConfigProblem]:
+        """One sentence that names what is ignored as long as the folder is not trusted."""
+        ignored = [] if self.trusted else ignored_things(self.folder)
+        if not ignored:
+            return []
+        message = f"{self._ignoring(ignored)} Trust the folder (pi.setTrust) to use it."
+        place, endpoint = self.folder / PROJECT_FOLDER, trusted_with_all(self.folder).endpoint
+        if endpoint is None:
+            return [ConfigProblem(file=str(place), key="", message=message)]
+        file = str(place / "settings.json")
+        return [ConfigProblem(file=file, key="compaction.remoteEndpoint", message=message)]
+
+    def tell_hooks(self, event: Event, tell: Callable[[Event], None]) -> None:
+        """Hand an event that is about the folder as such to hooks; call it on the event loop."""
+        self.hooks.tell_event(event, HookContext(FolderHost(self.folder)), tell)
+
+    # -- models ----------------------------------------------------------------------------------------
+    def changed(self) -> bool:
+        """Whether a file of settings, models or keys looks different from when all were read: a stat each."""
+        return self.settings.changed() or self._stamps() != self._seen
+
+    def _stamps(self) -> list[Stamp | None]:
+        """How the files look now that catalogue and credentials read again by themselves."""
+        return [file_stamp(self.agent_dir / name) for name in (MODELS_FILE, AUTH_FILE)]
+
+    @property
+    def problems(self) -> list[ConfigProblem]:
+        """What cannot be used in the files of settings, models and keys, or is ignored for want of trust."""
+        return [
+            *self._untrusted_things(),
+            *self.settings.problems,
+            *self.catalogue.problems,
+            *self.credentials.problems,
+        ]
 
     def choose_model(self, named: tuple[str, str] | None) -> ModelInfo | None:
         """The model of a session whose path names `named`; None where none can be found.

@@ -22,6 +22,8 @@ from pi_ls.core.errors import EntryNotFound, InvalidParams
 from pi_ls.core.jsonvalues import Json
 from pi_ls.core.messages import UserMessage, text_of
 from pi_ls.core.tree import Landing
+from pi_ls.hooks import BeforeTree
+from pi_ls.session.extending import chosen
 from pi_ls.session.terms import Terms, on_retry, summarizers
 from pi_ls.summarize import BranchSummaryResult, generate_branch_summary
 
@@ -54,15 +56,33 @@ async def navigate(
         session.entry(wish.target_id)
     if wish.target_id == old_leaf_id:
         return _answer(session, old_leaf_id, Landing(old_leaf_id))
+    before = await session.extending.before_tree(wish.target_id, wants_summary=wish.summarize)
+    if before.cancel:
+        return {"cancelled": True, "leafId": old_leaf_id, "oldLeafId": old_leaf_id}
+    wish = _as_hooks_want(wish, before)
     landing = session.tree.landing(wish.target_id)
-    summary = None
-    if wish.summarize:
+    summary, from_extension = None, False
+    if wish.summarize and before.summary is not None:
+        told, from_extension = before.summary, True
+        summary = BranchSummaryResult(told.summary, told.usage, told.details)
+    elif wish.summarize:
         summary = await _summary_of_what_is_left(session, wish, progress)
     operation.committed = True
-    summary_entry = await _land(session, landing, wish, summary, old_leaf_id)
+    summary_entry = await _land(session, landing, wish, summary, old_leaf_id, from_extension)
     if session.tree.leaf_id != old_leaf_id:
-        session.moved(old_leaf_id, summary_entry)
+        session.moved(old_leaf_id, summary_entry, from_extension=from_extension)
+        await session.extending.settle()
     return _answer(session, old_leaf_id, landing, summary_entry)
+
+
+def _as_hooks_want(wish: Wish, before: BeforeTree) -> Wish:
+    """The wish with what hooks said in place of what was asked for."""
+    return msgspec.structs.replace(
+        wish,
+        custom_instructions=chosen(before.custom_instructions, wish.custom_instructions),
+        replace_instructions=chosen(before.replace_instructions, wish.replace_instructions),
+        label=chosen(before.label, wish.label),
+    )
 
 
 async def _summary_of_what_is_left(
@@ -78,6 +98,7 @@ async def _summary_of_what_is_left(
     if not preparation.messages:
         return None
     terms.require_a_model()
+    session.require_writable()
     if progress is not None:
         progress.report("Summarising the branch that is left")
     return await generate_branch_summary(
@@ -100,6 +121,7 @@ async def _land(
     wish: Wish,
     summary: BranchSummaryResult | None,
     old_leaf_id: str | None,
+    from_extension: bool,
 ) -> Entry | None:
     """Move the leaf: by the entries that are written there, or plainly where there are none."""
     place = landing.leaf_id
@@ -109,6 +131,8 @@ async def _land(
         if summary.usage is not None:
             body["usage"] = msgspec.to_builtins(summary.usage)
         body["details"] = summary.details
+        if from_extension:
+            body["fromHook"] = True
         summary_entry = await session.append(body, under=place, required=True)
         place = summary_entry.id
     named = summary_entry.id if summary_entry is not None else wish.target_id
@@ -145,6 +169,7 @@ async def undo_compaction(session: AgentSession) -> Json:
     parent = session.tree.parent(compaction)
     await session.move(parent.id if parent is not None else None)
     session.moved(old_leaf_id)
+    await session.extending.settle()
     return {"leafId": session.tree.leaf_id, "oldLeafId": old_leaf_id, "entriesLeft": left}
 
 

@@ -6,6 +6,7 @@ called in a thread.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -34,6 +35,7 @@ from pi_ls.core.messages import (
     text_of,
 )
 from pi_ls.core.outline import outline
+from pi_ls.secrets import without_secrets
 from pi_ls.store.file import header_data
 
 if TYPE_CHECKING:
@@ -233,10 +235,10 @@ def export(session: AgentSession, kind: Literal["markdown", "jsonl"], path: str 
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("xb") as file:
-            file.write(content)
-    except FileExistsError:
-        raise InvalidParams(f"{target} exists already; name another file", path="path") from None
+            file.write(without_secrets(content))
     except OSError as error:
+        if isinstance(error, FileExistsError) and os.path.lexists(target):  # not a file in the way to it
+            raise InvalidParams(f"{target} exists already; name another file", path="path") from None
         raise WriteFailed(f"The session could not be exported to {target}: {error.strerror}") from error
     return target
 

@@ -3,6 +3,7 @@
     places.py       where files lie and what they are called; ids
     file.py         one session's file: reading, appending, noticing what others do, rewriting
     rewriting.py    a file that takes another one's place
+    following.py    noticing that somebody else wrote
     late.py         lines that reach a file which has just been replaced
     archive.py      lines that were taken out of a session
     loading.py      a session for who only reads
@@ -18,6 +19,7 @@ manager.
 from pi_ls.core.lines import FileProblem, Totals
 from pi_ls.store.archive import put_away, put_away_lines
 from pi_ls.store.file import Changes, Opened, SessionFile
+from pi_ls.store.following import Follower
 from pi_ls.store.listing import SessionSummary, find_session, fork, list_sessions
 from pi_ls.store.loading import LoadedSession, load_session
 from pi_ls.store.places import encode_cwd, new_session_path, session_directories, sessions_directory, uuid7
@@ -25,6 +27,7 @@ from pi_ls.store.places import encode_cwd, new_session_path, session_directories
 __all__ = [
     "Changes",
     "FileProblem",
+    "Follower",
     "LoadedSession",
     "Opened",
     "SessionFile",

@@ -23,7 +23,8 @@ def put_away(session_file: Path, lines: Sequence[Json]) -> None:
     """Append lines to a session's archive; they are on disk when this returns. Raises WriteFailed."""
     target = archive_of(session_file)
     try:
-        fd = os.open(target, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        fd = os.open(target, flags, FILE_MODE)
         try:
             write_lines(fd, b"".join(dumps(line) + b"\n" for line in lines))
             os.fsync(fd)

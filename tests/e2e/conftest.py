@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import json
 import os
 import sys
@@ -34,6 +35,10 @@ FAKE_SERVER = (sys.executable, "-m", "tests.server.fake_main")
 KEY = "sk-test-1"
 """The key of the scripted provider."""
 
+NOBODY = "http://127.0.0.1:1/v1"
+"""Where no provider listens."""
+PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 24, 1, 2
+
 OFFLINE: Json = {"compaction": {"models": ["offline/extractive"]}}
 """Settings with which a compaction needs no model."""
 
@@ -48,6 +53,12 @@ class Home:
         self.agent_dir.mkdir()
         self.env = {**os.environ, "PI_CODING_AGENT_DIR": str(self.agent_dir), "PYTHONPATH": str(ROOT)}
 
+    def add_folder(self, name: str) -> Path:
+        """Another workspace folder beside the first."""
+        folder = self.folder.with_name(name)
+        folder.mkdir()
+        return folder
+
     def sessions(self, folder: Path | None = None) -> Path:
         encoded = str(folder or self.folder).strip("/").replace("/", "-")
         return self.agent_dir / "sessions" / f"--{encoded}--"
@@ -61,11 +72,15 @@ class Home:
         lines = sessions.two_long_turns(120_000, cwd=str(self.folder), session_id=session_id)
         return self.add(lines, f"{session_id}.jsonl")
 
-    def use(self, provider: Provider | ProviderProcess, **models: Json) -> None:
-        """Let `fake/m200`, the model of the sessions, be had from there, and others (`id={…}`) beside it."""
+    def use(self, provider: Provider | ProviderProcess | None = None, **models: Json) -> None:
+        """Let `fake/m200`, the model of the sessions, be had from there, and others (`id={…}`) beside it.
+
+        Without a provider they are only known.
+        """
+        url = provider.openai if provider is not None else NOBODY
         known = {"m200": {"contextWindow": 200_000, "maxTokens": 8_192}} | models
         listed = [{"id": name, **fields} for name, fields in known.items()]
-        entry = {"baseUrl": provider.openai, "apiKey": KEY, "api": "openai-completions"}
+        entry = {"baseUrl": url, "apiKey": KEY, "api": "openai-completions"}
         self.tell_models({"fake": entry | {"models": listed}})
 
     def tell_models(self, providers: Json) -> None:
@@ -74,10 +89,16 @@ class Home:
         known: Json = json.loads(file.read_text())["providers"] if file.exists() else {}
         file.write_text(json.dumps({"providers": known | providers}))
 
-    def params(self, **options: Any) -> Json:
-        """Params of `initialize`."""
+    def configure(self, settings: Json) -> Path:
+        """Write the user's settings file."""
+        file = self.agent_dir / "settings.json"
+        file.write_text(json.dumps(settings))
+        return file
+
+    def params(self, *folders: Path, **options: Any) -> Json:
+        """Params of `initialize`, for the folder of the home or for others."""
         return {
-            "workspaceFolders": [{"uri": self.folder.as_uri(), "name": "app"}],
+            "workspaceFolders": [{"uri": f.as_uri(), "name": f.name} for f in folders or (self.folder,)],
             "initializationOptions": {"tokenEstimator": "chars", **options},
         }
 
@@ -108,6 +129,7 @@ class RawServer(RawClient):
 
 
 Start = Callable[..., Awaitable[RawServer]]
+Serve = Callable[..., Awaitable[RawServer]]
 
 
 @pytest.fixture
@@ -125,10 +147,13 @@ def provider(home: Home) -> Iterator[ProviderProcess]:
 
 @contextlib.asynccontextmanager
 async def starting(home: Home) -> AsyncGenerator[Start]:
-    """Starts servers: `await start()`; those that are left at the end are killed."""
+    """Starts servers: `await start()`; those that are left at the end are killed.
+
+    `obeying`: permissions of files hold for the server even if the tests run as root.
+    """
     servers: list[RawServer] = []
 
-    async def start_one(*command: str, reading: bool = True) -> RawServer:
+    async def start_one(*command: str, reading: bool = True, obeying: bool = False) -> RawServer:
         process = await asyncio.create_subprocess_exec(
             *(command or SERVER),
             stdin=asyncio.subprocess.PIPE,
@@ -136,6 +161,7 @@ async def starting(home: Home) -> AsyncGenerator[Start]:
             stderr=asyncio.subprocess.PIPE,
             env=home.env,
             cwd=home.folder,
+            preexec_fn=obey_permissions if obeying else None,
         )
         server = RawServer(process)
         servers.append(server)
@@ -158,6 +184,32 @@ async def start(home: Home) -> AsyncIterator[Start]:
     """Starts servers of the home: `await start()`."""
     async with starting(home) as start_one:
         yield start_one
+
+
+@pytest.fixture
+def serve(start: Start, home: Home) -> Serve:
+    """Starts initialized servers of the home: `await serve(**initialization_options)`.
+
+    `capabilities` are the client's; `folders` others than the home's; `obeying`: permissions hold for it.
+    """
+
+    async def serve_one(
+        *folders: Path, capabilities: Json | None = None, obeying: bool = False, **options: Any
+    ) -> RawServer:
+        server = await start(obeying=obeying)
+        await server.initialize(home.params(*folders, **options), capabilities=capabilities or {})
+        return server
+
+    return serve_one
+
+
+def obey_permissions() -> None:
+    """Give up, for a process about to be started, what lets root pass over permissions."""
+    if os.geteuid() == 0:
+        libc = ctypes.CDLL(None, use_errno=True)
+        for capability in (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH):
+            if libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
+                raise OSError(ctypes.get_errno(), "the privilege to pass over permissions cannot be given up")
 
 
 class RecordingClient(LanguageClient):
@@ -250,6 +302,7 @@ async def colleague(office: Office) -> AsyncIterator[Colleague]:
     colleague = Colleague(office)
     yield colleague
     office.provider.release()
+    await colleague.stop_all()
     if colleague.file.exists():
         colleague.written()
     colleague.leave()

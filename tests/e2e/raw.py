@@ -72,11 +72,11 @@ class RawClient:
     async def request(self, method: str, params: Any = None) -> Json:
         return await self.answer(self.begin(method, params))
 
-    async def command(self, command: str, arguments: Any = None, **more: Any) -> Json:
-        return await self.answer(self.begin_command(command, arguments, **more))
+    async def command(self, command: str, arguments: Any = None, timeout: float = 30, **more: Any) -> Json:
+        return await self.answer(self.begin_command(command, arguments, **more), timeout)
 
     async def result(self, command: str, arguments: Any = None, **more: Any) -> Any:
-        """The result of a command that must succeed."""
+        """The result of a command that must succeed; `timeout` in seconds."""
         answer = await self.command(command, arguments, **more)
         assert "result" in answer, answer
         return answer["result"]
@@ -124,9 +124,9 @@ class RawClient:
 
     # -- lifecycle
 
-    async def initialize(self, params: Json, *, initialized: bool = True, **more: Any) -> Json:
+    async def initialize(self, params: Json | None = None, *, initialized: bool = True, **more: Any) -> Json:
         """initialize and initialized; returns the result of the first."""
-        wanted: Json = {"processId": None, "capabilities": {}, **params, **more}
+        wanted: Json = {"processId": None, "capabilities": {}, **(params or {}), **more}
         answer = await self.request("initialize", wanted)
         if initialized:
             self.notify("initialized", {})

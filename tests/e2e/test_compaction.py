@@ -513,6 +513,18 @@ async def test_without_a_model_there_is_no_compaction(desk: Desk):
     assert desk.events(*START_AND_END) == START_AND_END
 
 
+async def test_a_session_that_may_not_be_written_is_refused_before_anybody_is_paid(desk: Desk):
+    header, *entries = sessions.two_long_turns(120_000)
+    state = await desk.open([header | {"version": 4}, *entries])
+    assert state["readOnly"] is True
+    refusal, _ = await compaction_fails(desk)
+    assert refusal["data"]["kind"] == "SessionReadOnly"
+    refusal = await desk.refusal("pi.navigateTree", targetId="u1", summarize=True)
+    assert refusal["data"]["kind"] == "SessionReadOnly"
+    assert (await desk.run("pi.sessionState"))["leafId"] == "a2"
+    assert desk.provider.requests == []
+
+
 # -- one at a time
 
 
@@ -557,6 +569,27 @@ async def test_while_it_runs_the_rest_goes_on_or_is_told_to_wait(desk: Desk):
     assert [role for role, _ in await desk.context()] == ["compactionSummary", "user", "assistant"]
 
 
+async def test_sessions_are_compacted_side_by_side_and_one_that_is_not_current_goes_on(desk: Desk):
+    await desk.open(sessions.two_long_turns(120_000))
+    header, *entries = sessions.two_long_turns(130_000)
+    own = {"cwd": str(desk.folder), "id": "other"}
+    other = sessions.write(desk.file.with_name("other.jsonl"), [header | own, *entries])
+    desk.provider.hold()
+    first = desk.begin("pi.compact")
+    await desk.until_asked()
+    assert (await desk.run("pi.openSession", path=str(other)))["sessionId"] == "other"
+    second = desk.begin("pi.compact")
+    await desk.until_asked(2)
+    state = await desk.run("pi.sessionState", sessionId=desk.folder.name)
+    assert (state["operation"], (await desk.run("pi.sessionState"))["operation"]) == ("compaction",) * 2
+    desk.provider.release()
+    for request in (first, second):
+        assert (await desk.answer(request))["result"]["firstKeptEntryId"] == "u2"
+    for file in (desk.file, other):
+        assert sessions.types(sessions.read(file))[5:] == ["compaction"]
+    assert {end["sessionId"] for end in desk.named("compaction_end")} == {desk.folder.name, "other"}
+
+
 async def test_it_goes_on_with_the_model_and_the_settings_it_began_with(desk: Desk):
     desk.provider.script = [error(500), Reply(text="S")]
     calm: Json = {"retry": {"baseDelayMs": 1}}
@@ -574,16 +607,3 @@ async def test_it_goes_on_with_the_model_and_the_settings_it_began_with(desk: De
     assert (await desk.run("pi.sessionState"))["model"]["id"] == "big"
     preview = await desk.run("pi.previewCompaction")
     assert preview["settings"]["keepRecentTokens"] == 100_000, "what was changed holds from now on"
-
-
-async def test_what_is_changed_in_the_same_breath_is_not_part_of_it(desk: Desk):
-    lines = sessions.two_long_turns(120_000)
-    last = [sessions.model_change("k1", "a2", "fake", "thinker"), sessions.thinking_level("t1", "k1", "low")]
-    await desk.open([*lines, *last])
-    compaction = desk.begin("pi.compact")
-    model = desk.begin("pi.setModel", provider="fake", modelId="big")
-    level = desk.begin("pi.setThinkingLevel", level="high")
-    for request in (compaction, model, level):
-        assert "result" in await desk.answer(request)
-    [request] = desk.provider.requests
-    assert (request.body["model"], request.body["reasoning_effort"]) == ("thinker", "low")

@@ -302,19 +302,6 @@ async def test_a_label_set_while_a_branch_is_summarised_is_left_with_it(desk: De
     assert summary["fromId"] == move["oldLeafId"]
 
 
-async def test_what_is_changed_in_the_same_breath_is_no_part_of_a_branch_summary(desk: Desk):
-    lines = sessions.fork_with_two_branches()
-    last = [sessions.model_change("k1", "Dd", "fake", "thinker"), sessions.thinking_level("t1", "k1", "low")]
-    await desk.open([*lines, *last])
-    navigation = desk.begin("pi.navigateTree", targetId="Ff", summarize=True)
-    model = desk.begin("pi.setModel", provider="fake", modelId="big")
-    level = desk.begin("pi.setThinkingLevel", level="high")
-    for request in (navigation, model, level):
-        assert "result" in await desk.answer(request)
-    [request] = desk.provider.requests
-    assert (request.body["model"], request.body["reasoning_effort"]) == ("thinker", "low")
-
-
 # -- the tree itself
 
 

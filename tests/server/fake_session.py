@@ -29,6 +29,7 @@ from pi_ls.core.events import (
     SessionProblem,
 )
 from pi_ls.core.jsonvalues import Json
+from pi_ls.hooks import Hooks, Sources
 from pi_ls.server.backend import EnvironmentOptions
 from pi_ls.session import AgentSession, Emit, Environment, Progress
 
@@ -73,11 +74,33 @@ class FakeEnvironment:
         self.options = options
         self.agent_dir = options.agent_dir or folder / ".agent"
         self.settings = FakeSettings(self.agent_dir / "settings.json", options)
+        self.hooks = Hooks(Sources(self.agent_dir))
+        self.trusted = options.trusted
 
     def reload_settings(self, editor: Json | None = None) -> None:
         if editor is not None:
             self.options = msgspec.structs.replace(self.options, editor=editor)
         self.settings = FakeSettings(self.agent_dir / "settings.json", self.options)
+
+    def changed(self) -> bool:
+        return self.settings.changed()
+
+    @property
+    def problems(self) -> list[FakeProblem]:
+        return self.settings.problems
+
+    def extension_sources(self) -> Sources:
+        return self.hooks.sources
+
+    def tell_hooks(self, event: object, tell: object) -> None:
+        pass
+
+    def set_trust(self, trusted: bool) -> str | None:
+        self.trusted = trusted
+        return None
+
+    def trust_question(self) -> str | None:
+        return None
 
     def list_models(self, query: str | None) -> list[Json]:
         return [{"provider": "p", "id": query or "m", "available": True}]
@@ -103,6 +126,9 @@ class FakeSession:
         self._task: asyncio.Task[Any] | None = None
         environment.journal(f"open {self.id}")
         emit(SessionOpened(state=self.state()))
+
+    async def look(self) -> None:
+        pass
 
     def state(self) -> Json:
         return {

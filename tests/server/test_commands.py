@@ -70,6 +70,7 @@ async def test_params_that_are_no_command_are_refused(ready: RawClient):
 
 async def test_every_command_of_a_session_answers_with_one_object(ready: RawClient):
     arguments = {
+        CommandName.SET_TRUST: {"trusted": False},
         "pi.setSessionName": {"name": "n"},
         "pi.forkSession": {"entryId": "e"},
         "pi.exportSession": {"format": "markdown"},

@@ -168,7 +168,7 @@ async def test_a_client_that_stops_reading_holds_nobody_up_and_loses_nothing_tha
     assert client.named("pi/session_info_changed")[-1]["name"] == "noted last"
     numbers = [push["seq"] for push in client.named("pi/entry_appended")]
     assert numbers == sorted(numbers)
-    assert numbers[-1] - numbers[0] > len(names), "a gap tells that something was dropped"
+    assert numbers[-1] > len(names), "a gap tells that something was dropped"
 
 
 def test_entries_are_pushed_as_they_are():

@@ -1,0 +1,186 @@
+/**
+ * What the extension knows of the server's sessions, kept up to date by notifications. No editor in here.
+ *
+ * A folder has at most one current session; every other open session goes on being followed, because it may
+ * be running and become current again.
+ */
+
+import { t } from './l10n';
+import {
+  NOTIFICATIONS,
+  textField,
+  type CompactionReason,
+  type ContextUsage,
+  type Push,
+  type SessionState,
+} from './protocol';
+
+export interface Session {
+  readonly id: string;
+  readonly workspace: string;
+  state: SessionState;
+  usage: ContextUsage;
+  /** Why a compaction runs at the moment; absent: none does. */
+  compacting?: CompactionReason;
+  running: boolean;
+  /** Attempt and limit of the request that is waiting to be sent again. */
+  retry?: { attempt: number; maxAttempts: number };
+  /** Why automatic compaction pauses, in a sentence. */
+  paused?: string;
+  queued: number;
+}
+
+type Listener = (session: Session | undefined) => void;
+
+export class SessionModel {
+  readonly #sessions = new Map<string, Session>();
+  readonly #current = new Map<string, string>();
+  readonly #listeners = new Set<Listener>();
+
+  /** Call `listener` after every change, with the session that changed where it was one. */
+  onDidChange(listener: Listener): { dispose(): void } {
+    this.#listeners.add(listener);
+    return { dispose: () => this.#listeners.delete(listener) };
+  }
+
+  /** The session a folder works with. */
+  current(workspace: string): Session | undefined {
+    const id = this.#current.get(workspace);
+    return id === undefined ? undefined : this.#sessions.get(id);
+  }
+
+  /** An open session by its id. */
+  get(id: string): Session | undefined {
+    return this.#sessions.get(id);
+  }
+
+  /** Every open session. */
+  all(): Session[] {
+    return [...this.#sessions.values()];
+  }
+
+  /** The server is gone, and its sessions with it. */
+  clear(): void {
+    this.#sessions.clear();
+    this.#current.clear();
+    this.#changed(undefined);
+  }
+
+  /** Take in the answer of a command that tells a session's state; `current`: its folder works with it now. */
+  told(workspace: string, state: SessionState, current = false): Session {
+    const known = this.#sessions.get(state.sessionId);
+    const session: Session = known ?? {
+      id: state.sessionId,
+      workspace,
+      state,
+      usage: {},
+      running: state.isStreaming,
+      queued: state.pendingMessageCount,
+    };
+    session.state = state;
+    session.running = state.isStreaming;
+    if (!state.isCompacting) delete session.compacting;
+    else session.compacting ??= 'manual';
+    this.#sessions.set(session.id, session);
+    if (current || !this.#current.has(workspace)) this.#current.set(workspace, session.id);
+    this.#changed(session);
+    return session;
+  }
+
+  /** Take in the answer of `pi.contextUsage`. */
+  toldUsage(sessionId: string, usage: ContextUsage): void {
+    const session = this.#sessions.get(sessionId);
+    if (session === undefined) return;
+    session.usage = usage;
+    this.#changed(session);
+  }
+
+  /** Take in one notification of the server. */
+  apply(method: string, params: Push): void {
+    const { workspace = '', sessionId } = params;
+    if (method === NOTIFICATIONS.sessionOpened) {
+      this.told(workspace, params as unknown as SessionState & Push, true);
+      return;
+    }
+    const session = sessionId === undefined ? undefined : this.#sessions.get(sessionId);
+    if (session === undefined) return;
+    if (method === NOTIFICATIONS.sessionClosed) {
+      this.#sessions.delete(session.id);
+      if (this.#current.get(session.workspace) === session.id) this.#current.delete(session.workspace);
+    } else if (!this.#note(session, method, params)) {
+      return;
+    }
+    this.#changed(session);
+  }
+
+  #note(session: Session, method: string, params: Push): boolean {
+    switch (method) {
+      case NOTIFICATIONS.contextUsage:
+        session.usage = params as ContextUsage;
+        session.state.autoCompactionEnabled =
+          session.usage.autoCompactionEnabled ?? session.state.autoCompactionEnabled;
+        return true;
+      case NOTIFICATIONS.compactionStart:
+        session.compacting = params['reason'] as CompactionReason;
+        return true;
+      case NOTIFICATIONS.compactionEnd:
+        delete session.compacting;
+        delete session.retry;
+        return true;
+      case NOTIFICATIONS.autoCompactionPaused:
+        session.paused = textField(params, 'message');
+        return true;
+      case NOTIFICATIONS.autoCompactionResumed:
+        delete session.paused;
+        return true;
+      case NOTIFICATIONS.agentStart:
+        session.running = true;
+        return true;
+      case NOTIFICATIONS.agentSettled:
+        session.running = false;
+        delete session.retry;
+        return true;
+      case NOTIFICATIONS.autoRetryStart:
+      case NOTIFICATIONS.summarizationRetryScheduled:
+        session.retry = { attempt: Number(params['attempt']), maxAttempts: Number(params['maxAttempts']) };
+        return true;
+      case NOTIFICATIONS.autoRetryEnd:
+        delete session.retry;
+        return true;
+      case NOTIFICATIONS.queueUpdate:
+        session.queued = length(params['steering']) + length(params['followUp']);
+        return true;
+      case NOTIFICATIONS.sessionInfoChanged:
+        session.state.name = (params['name'] as string | null | undefined) ?? null;
+        return true;
+      case NOTIFICATIONS.sessionTree:
+        session.state.leafId = params['newLeafId'] as string | null;
+        return true;
+      case NOTIFICATIONS.entryAppended:
+        session.state.leafId = params['leafId'] as string | null;
+        return true;
+      case NOTIFICATIONS.modelChanged: {
+        const { provider, modelId } = params as { provider?: string | null; modelId?: string | null };
+        if (provider && modelId) session.state.model = { provider, id: modelId };
+        else delete session.state.model;
+        return true;
+      }
+      case NOTIFICATIONS.thinkingLevelChanged:
+        session.state.thinkingLevel = String(params['level']);
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  #changed(session: Session | undefined): void {
+    for (const listener of this.#listeners) listener(session);
+  }
+}
+
+const length = (list: unknown): number => (Array.isArray(list) ? list.length : 0);
+
+/** What a person calls a session: its name, or where it has none the beginning of its id. */
+export function titleOf(state: Pick<SessionState, 'name' | 'sessionId' | 'messageCount'>): string {
+  return state.name?.trim() || (state.messageCount === 0 ? t('New session') : state.sessionId.slice(0, 13));
+}

@@ -1,0 +1,334 @@
+/** The view of the session's tree: loading it, following it, filters, finding, and the actions on an entry. */
+
+import {
+  commands,
+  env,
+  EventEmitter,
+  FileDecoration,
+  ThemeColor,
+  ThemeIcon,
+  TreeItem,
+  TreeItemCollapsibleState,
+  Uri,
+  window,
+  type Disposable,
+  type FileDecorationProvider,
+  type Memento,
+  type TreeDataProvider,
+  type TreeView,
+} from 'vscode';
+
+import { arrange, millis, type Row } from './arrangement';
+import type { Register } from './commands';
+import { t } from './l10n';
+import { tokens } from './meter';
+import { ago, iconOf, kindName } from './nodeTexts';
+import { COMMANDS, NOTIFICATIONS, TREE_FILTERS, type Push, type TreeFilter, type TreeNode } from './protocol';
+import { titleOf, type Session } from './sessionModel';
+import type { Transcripts } from './transcript';
+import type { Workbench } from './workbench';
+
+export const TREE_VIEW = 'piLs.tree';
+
+const NODE_SCHEME = 'pi-ls-node';
+const PAGE = 2_000;
+/** Nodes that are loaded at most; who has more finds by text. */
+const MOST_NODES = 20_000;
+const SETTLE_MS = 150;
+const FILTER_KEY = 'piLs.tree.filter';
+
+/** Events after which the tree is another one. An appended entry may be added by itself. */
+const RELOADING = new Set<string>([
+  NOTIFICATIONS.sessionTree,
+  NOTIFICATIONS.sessionReloaded,
+  NOTIFICATIONS.compactionEnd,
+  NOTIFICATIONS.entryAppended,
+]);
+
+export class SessionTree implements TreeDataProvider<Row>, FileDecorationProvider, Disposable {
+  readonly #workbench: Workbench;
+  readonly #transcripts: Transcripts;
+  readonly #state: Memento;
+  readonly #changed = new EventEmitter<undefined>();
+  readonly #decorated = new EventEmitter<undefined>();
+  readonly #view: TreeView<Row>;
+  readonly #disposables: Disposable[];
+  #rows: Row[] = [];
+  #parents = new Map<Row, Row>();
+  #nodes: TreeNode[] = [];
+  #shown: string | undefined;
+  #stale = true;
+  #query = '';
+  #timer: NodeJS.Timeout | undefined;
+  #loading = 0;
+
+  readonly onDidChangeTreeData = this.#changed.event;
+  readonly onDidChangeFileDecorations = this.#decorated.event;
+
+  constructor(workbench: Workbench, transcripts: Transcripts, state: Memento) {
+    this.#workbench = workbench;
+    this.#transcripts = transcripts;
+    this.#state = state;
+    this.#view = window.createTreeView(TREE_VIEW, { treeDataProvider: this, showCollapseAll: true });
+    this.#disposables = [
+      this.#changed,
+      this.#decorated,
+      this.#view,
+      window.registerFileDecorationProvider(this),
+      this.#view.onDidChangeVisibility(() => this.#settle()),
+      workbench.model.onDidChange(() => this.#follow()),
+      workbench.onDidChangeFocus(() => this.#follow()),
+      workbench.server.onPush(({ method, params }) => this.#take(method, params)),
+    ];
+  }
+
+  register(register: Register): void {
+    register('piLs.tree.refresh', () => this.reload());
+    register('piLs.tree.filter', () => this.chooseFilter());
+    register('piLs.tree.find', () => this.find());
+    register('piLs.tree.clearFind', () => this.#findBy(''));
+    register('piLs.showEntry', (row?: Row) =>
+      this.#on(row, (node, id) => this.#transcripts.showEntry(id, node)),
+    );
+    register('piLs.setLabel', (row?: Row) => this.#on(row, (node, id) => this.setLabel(node, id)));
+    register('piLs.copyEntry', (row?: Row) =>
+      this.#on(row, async (node, id) => env.clipboard.writeText(await this.#transcripts.entryText(id, node))),
+    );
+    register('piLs.copyEntryId', (row?: Row) => this.#on(row, (node) => env.clipboard.writeText(node.id)));
+  }
+
+  /** The nodes that are loaded, of the session that is meant. */
+  get nodes(): readonly TreeNode[] {
+    return this.#nodes;
+  }
+
+  /** The node of a row that was clicked, else of the one that is selected. */
+  nodeOf(row: Row | undefined): TreeNode | undefined {
+    return row?.node ?? this.#view.selection[0]?.node;
+  }
+
+  get #filter(): TreeFilter {
+    const kept = this.#state.get<TreeFilter>(FILTER_KEY, 'default');
+    return TREE_FILTERS.includes(kept) ? kept : 'default';
+  }
+
+  async #on(row: Row | undefined, act: (node: TreeNode, session: string) => unknown): Promise<void> {
+    const node = this.nodeOf(row);
+    const session = this.#workbench.session;
+    if (node === undefined || session === undefined) {
+      await window.showInformationMessage(t('pi: select an entry in the session tree first.'));
+      return;
+    }
+    await act(node, session.id);
+  }
+
+  // --- following the session
+
+  #follow(): void {
+    const session = this.#workbench.session;
+    this.#describe(session);
+    if (session?.id === this.#shown) return;
+    this.#shown = session?.id;
+    this.#show([]);
+    this.#settle(true);
+  }
+
+  #take(method: string, params: Push): void {
+    if (params.sessionId === this.#workbench.session?.id && RELOADING.has(method)) this.#settle(true);
+  }
+
+  /** Load once things have calmed down, and only for somebody who looks. */
+  #settle(stale = this.#stale): void {
+    this.#stale = stale;
+    if (!this.#stale || !this.#view.visible) return;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => {
+      void this.#workbench.attempt(() => this.reload());
+    }, SETTLE_MS);
+  }
+
+  /** Load the tree of the session that is meant, page by page. */
+  async reload(): Promise<void> {
+    const session = this.#workbench.session;
+    const turn = ++this.#loading;
+    this.#stale = false;
+    const nodes = session === undefined ? [] : await this.load(session.id, this.#filter, this.#query);
+    if (turn !== this.#loading) return; // somebody asked again meanwhile
+    this.#shown = session?.id;
+    this.#show(nodes);
+    this.#describe(session);
+  }
+
+  /** The nodes of a session, at most `MOST_NODES`. */
+  async load(session: string, filter: TreeFilter, query = ''): Promise<TreeNode[]> {
+    const nodes: TreeNode[] = [];
+    let cursor: string | undefined;
+    do {
+      const page = await this.#workbench.ask(
+        COMMANDS.getTree,
+        { filter, limit: PAGE, ...(query ? { query } : {}), ...(cursor === undefined ? {} : { cursor }) },
+        { session },
+      );
+      nodes.push(...page.nodes);
+      cursor = page.hasMore ? page.cursor : undefined;
+    } while (cursor !== undefined && nodes.length < MOST_NODES);
+    return nodes;
+  }
+
+  #show(nodes: TreeNode[]): void {
+    this.#nodes = nodes;
+    this.#rows = arrange(nodes);
+    this.#parents = new Map();
+    const pending = [...this.#rows];
+    for (let row = pending.pop(); row !== undefined; row = pending.pop()) {
+      for (const child of row.branch) this.#parents.set(child, row);
+      pending.push(...row.branch);
+    }
+    this.#changed.fire(undefined);
+    this.#decorated.fire(undefined);
+    const leaf = this.#rows.find((row) => row.node.isLeaf);
+    if (leaf !== undefined && this.#view.visible && this.#query === '') {
+      this.#view.reveal(leaf, { select: false, focus: false }).then(undefined, () => undefined);
+    }
+  }
+
+  #describe(session: Session | undefined): void {
+    this.#view.description = session === undefined ? '' : titleOf(session.state);
+    this.#view.message = this.#message(session);
+    void commands.executeCommand('setContext', 'piLs.finding', this.#query !== '');
+    void commands.executeCommand('setContext', 'piLs.hasSession', session !== undefined);
+  }
+
+  #message(session: Session | undefined): string {
+    if (session === undefined) return '';
+    const filter = this.#filter === 'default' ? '' : filterName(this.#filter);
+    if (this.#query) return t('“{0}”: {1} found', this.#query, this.#nodes.length);
+    if (this.#nodes.length >= MOST_NODES)
+      return t('The first {0} entries. Use Find for the others.', MOST_NODES);
+    return filter === '' ? '' : t('Shown: {0}', filter);
+  }
+
+  // --- what VS Code asks for
+
+  getChildren(row?: Row): Row[] {
+    return row === undefined ? this.#rows : row.branch;
+  }
+
+  getParent(row: Row): Row | undefined {
+    return this.#parents.get(row);
+  }
+
+  getTreeItem(row: Row): TreeItem {
+    const { node, branch, size } = row;
+    const folded = branch.length > 0 ? TreeItemCollapsibleState.Collapsed : TreeItemCollapsibleState.None;
+    const item = new TreeItem(lineOf(node), folded);
+    item.id = `${this.#shown ?? ''}/${node.id}${branch.length > 0 ? '/branch' : ''}`;
+    item.iconPath = new ThemeIcon(branch.length > 0 ? 'git-branch' : iconOf(node), iconColor(node));
+    item.resourceUri = Uri.from({
+      scheme: NODE_SCHEME,
+      path: `/${node.id}`,
+      query: node.isLeaf ? 'leaf' : node.onPath ? 'path' : 'off',
+    });
+    if (branch.length > 0) item.description = t('branch of {0}', size);
+    item.contextValue = ['entry', node.type === 'message' ? node.role : node.type, node.isLeaf ? 'leaf' : '']
+      .filter(Boolean)
+      .join(' ');
+    item.command = { title: t('Show Entry'), command: 'piLs.showEntry', arguments: [row] };
+    item.tooltip = `${kindName(node)} · ${t('{0} tokens', tokens(node.tokens))} · ${ago(millis(node.timestamp), Date.now())}\n\n${node.text}`;
+    item.accessibilityInformation = { label: spokenNode(node, size) };
+    return item;
+  }
+
+  provideFileDecoration(uri: Uri): FileDecoration | undefined {
+    if (uri.scheme !== NODE_SCHEME) return undefined;
+    if (uri.query === 'leaf')
+      return new FileDecoration('●', t('The current entry'), new ThemeColor('charts.blue'));
+    if (uri.query === 'off') {
+      return new FileDecoration(undefined, t('On another branch'), new ThemeColor('disabledForeground'));
+    }
+    return undefined;
+  }
+
+  // --- actions
+
+  async chooseFilter(): Promise<void> {
+    const items = TREE_FILTERS.map((filter) => ({
+      label: filterName(filter),
+      ...(filter === this.#filter ? { description: t('shown now') } : {}),
+      filter,
+    }));
+    const chosen = await window.showQuickPick(items, {
+      placeHolder: t('Which entries should the tree show?'),
+    });
+    if (chosen === undefined) return;
+    await this.#state.update(FILTER_KEY, chosen.filter);
+    await this.reload();
+  }
+
+  async find(): Promise<void> {
+    const query = await window.showInputBox({
+      placeHolder: t('Words that the entries hold'),
+      value: this.#query,
+    });
+    if (query !== undefined) await this.#findBy(query.trim());
+  }
+
+  async #findBy(query: string): Promise<void> {
+    this.#query = query;
+    await this.reload();
+  }
+
+  async setLabel(node: TreeNode, session: string): Promise<void> {
+    const label = await window.showInputBox({
+      placeHolder: t('A label for this entry; empty takes it away'),
+      value: node.label ?? '',
+    });
+    if (label === undefined) return;
+    await this.#workbench.ask(
+      COMMANDS.setLabel,
+      { entryId: node.id, label: label.trim() || null },
+      { session },
+    );
+  }
+
+  dispose(): void {
+    clearTimeout(this.#timer);
+    for (const disposable of this.#disposables) disposable.dispose();
+  }
+}
+
+function iconColor(node: TreeNode): ThemeColor | undefined {
+  if (!node.onPath) return new ThemeColor('disabledForeground');
+  if (node.type === 'compaction' || node.type === 'branch_summary') return new ThemeColor('charts.purple');
+  return node.role === 'user' ? new ThemeColor('charts.blue') : undefined;
+}
+
+function spokenNode(node: TreeNode, size: number): string {
+  const parts = [kindName(node), node.text];
+  if (node.label) parts.push(t('label {0}', node.label));
+  if (node.isLeaf) parts.push(t('current entry'));
+  else if (!node.onPath)
+    parts.push(size > 1 ? t('another branch of {0} entries', size) : t('another branch'));
+  return parts.join(', ');
+}
+
+function filterName(filter: TreeFilter): string {
+  switch (filter) {
+    case 'default':
+      return t('The conversation');
+    case 'no-tools':
+      return t('Without tools');
+    case 'user-only':
+      return t('Your messages only');
+    case 'labeled-only':
+      return t('Labeled entries only');
+    case 'all':
+      return t('Everything, state entries too');
+  }
+}
+
+/** A node in one line: its label first, so that it is seen however narrow the view is. */
+export function lineOf(node: TreeNode): string {
+  const text = node.text.replace(/\s+/g, ' ').trim() || kindName(node);
+  return node.label ? `[${node.label}] ${text}` : text;
+}

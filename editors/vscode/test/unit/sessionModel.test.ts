@@ -1,0 +1,105 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+import { SessionModel, titleOf } from '../../src/sessionModel';
+import { state, usage } from './builders';
+
+const W = 'file:///w';
+
+function opened(...ids: string[]): SessionModel {
+  const model = new SessionModel();
+  for (const sessionId of ids) {
+    model.apply('pi/session_opened', { ...state({ sessionId }), workspace: W });
+  }
+  return model;
+}
+
+test('the session that was opened last is its folder’s current one, and only its folder’s', () => {
+  const model = opened('s1', 's2');
+  model.apply('pi/session_opened', {
+    ...state({ sessionId: 's3' }),
+    workspace: 'file:///other',
+  });
+  assert.equal(model.current(W)?.id, 's2');
+  assert.equal(model.current('file:///other')?.id, 's3');
+});
+
+test('usage of a session that is not current does not show as that of the current one', () => {
+  const model = opened('s1', 's2');
+  model.apply('pi/context_usage', { ...usage({ percent: 80 }), workspace: W, sessionId: 's1' });
+  assert.equal(model.current(W)?.usage.percent, undefined);
+  assert.equal(model.get('s1')?.usage.percent, 80);
+});
+
+test('every end of a compaction ends it: success, abort, failure', () => {
+  for (const end of [{ result: {} }, { aborted: true }, { errorMessage: 'Compaction failed: x' }]) {
+    const model = opened('s1');
+    model.apply('pi/compaction_start', { reason: 'threshold', workspace: W, sessionId: 's1' });
+    assert.equal(model.get('s1')?.compacting, 'threshold');
+    model.apply('pi/compaction_end', { reason: 'threshold', ...end, workspace: W, sessionId: 's1' });
+    assert.equal(model.get('s1')?.compacting, undefined);
+  }
+});
+
+test('a state that is asked for corrects what a lost notification left behind', () => {
+  const model = opened('s1');
+  model.apply('pi/compaction_start', { reason: 'manual', workspace: W, sessionId: 's1' });
+  model.told(W, state({ isCompacting: false }));
+  assert.equal(model.get('s1')?.compacting, undefined);
+});
+
+test('a closed session leaves its folder without one', () => {
+  const model = opened('s1', 's2');
+  model.apply('pi/session_closed', { workspace: W, sessionId: 's2' });
+  assert.equal(model.current(W), undefined);
+  assert.equal(model.get('s1')?.id, 's1');
+});
+
+test('a server that is gone takes its sessions along', () => {
+  const model = opened('s1');
+  let told = 0;
+  model.onDidChange(() => told++);
+  model.clear();
+  assert.equal(model.current(W), undefined);
+  assert.equal(told, 1);
+});
+
+test('a run begins with the agent and ends when nothing of the prompt is left', () => {
+  const model = opened('s1');
+  const push = (method: string, fields: object = {}): void =>
+    model.apply(method, { ...fields, workspace: W, sessionId: 's1' });
+  push('pi/agent_start');
+  push('pi/auto_retry_start', { attempt: 1, maxAttempts: 3 });
+  assert.deepEqual(model.get('s1')?.retry, { attempt: 1, maxAttempts: 3 });
+  push('pi/agent_end');
+  assert.equal(model.get('s1')?.running, true);
+  push('pi/agent_settled', { aborted: false });
+  assert.equal(model.get('s1')?.running, false);
+  assert.equal(model.get('s1')?.retry, undefined);
+});
+
+test('names, models and leaves are followed', () => {
+  const model = opened('s1');
+  const push = (method: string, fields: object): void =>
+    model.apply(method, { ...fields, workspace: W, sessionId: 's1' });
+  push('pi/session_info_changed', { name: 'New name' });
+  push('pi/model_changed', { provider: 'p', modelId: 'm' });
+  push('pi/entry_appended', { entry: { id: 'x' }, leafId: 'x', foreign: true });
+  const now = model.get('s1')?.state;
+  assert.deepEqual([now?.name, now?.model, now?.leafId], ['New name', { provider: 'p', id: 'm' }, 'x']);
+  push('pi/model_changed', { provider: null, modelId: null });
+  assert.equal(model.get('s1')?.state.model, undefined);
+});
+
+test('what is about a session nobody knows is passed over', () => {
+  const model = opened('s1');
+  let told = 0;
+  model.onDidChange(() => told++);
+  model.apply('pi/context_usage', { ...usage(), workspace: W, sessionId: 'nobody' });
+  model.apply('pi/something_new', { workspace: W, sessionId: 's1' });
+  assert.equal(told, 0);
+});
+
+test('a session without a name is called by its id', () => {
+  assert.equal(titleOf(state({ name: '  ', sessionId: '019a2c5e-7b10-7c44-9d1e' })), '019a2c5e-7b10');
+});
