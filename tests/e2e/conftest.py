@@ -302,6 +302,7 @@ async def colleague(office: Office) -> AsyncIterator[Colleague]:
     colleague = Colleague(office)
     yield colleague
     office.provider.release()
+    await colleague.stop_all()
     if colleague.file.exists():
         colleague.written()
     colleague.leave()
