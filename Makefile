@@ -39,7 +39,7 @@ $(VENV)/.linked: $(VENV)/.installed pyproject.toml
 	@touch $@
 
 demo: setup ## a real editor session, told in the terminal: meter, compaction, tree, branch summary
-	@$(RUN) -m pi_ls demo
+	@$(RUN) -m pi_ls demo $(ARGS)
 
 test: setup ## all tests
 	@$(RUN) -m pytest $(ARGS)

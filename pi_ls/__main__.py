@@ -83,9 +83,7 @@ def _speak(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     if arguments.command == "demo":
-        from pi_ls.demo import run_demo
-
-        return run_demo(terminal)
+        return _demo(arguments, terminal)
     from pi_ls import inspect_cli
 
     match arguments.command:
@@ -97,6 +95,14 @@ def _run(arguments: argparse.Namespace, terminal: Terminal) -> int:
             return inspect_cli.usage(arguments.file, terminal, as_json=arguments.json)
         case _:
             return inspect_cli.inspect(arguments.file, terminal, arguments.leaf, as_json=arguments.json)
+
+
+def _demo(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    if arguments.agent:
+        from pi_ls.demo.agent import run_demo
+    else:
+        from pi_ls.demo.session import run_demo
+    return run_demo(terminal)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -117,7 +123,12 @@ def _parser() -> argparse.ArgumentParser:
     def add(name: str, what: str) -> argparse.ArgumentParser:
         return commands.add_parser(name, help=what, description=what[0].upper() + what[1:] + ".")
 
-    add("demo", "a real client and server over a bundled session: meter, compaction, tree, branch summary")
+    demo = add(
+        "demo", "a real client and server over a bundled session: meter, compaction, tree, branch summary"
+    )
+    demo.add_argument(
+        "--agent", action="store_true", help="instead an agent that mends a bug while its window fills"
+    )
     check = add("check", "what is broken in session files, with line numbers; exits 1 if anything is")
     check.add_argument("files", metavar="FILE", type=Path, nargs="+")
     tree = add("tree", "the tree of a session, with tokens and labels")

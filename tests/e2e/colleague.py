@@ -149,7 +149,7 @@ class Colleague(Desk):
         return self.named(name)[times - 1]
 
     async def stop_all(self) -> None:
-        """Stop what still runs in the sessions opened here: no request of theirs shall be another's."""
+        """Stop what still runs in the sessions of this desk: its requests shall not reach the next."""
         for session_id in {one["sessionId"] for one in self.named("session_opened")}:
             await self.answer(self.begin("pi.clearQueue", sessionId=session_id))
             await self.answer(self.begin("pi.abort", sessionId=session_id))
