@@ -27,6 +27,8 @@ from pi_ls.terminal import (
 )
 
 METER_CELLS = 32
+BESIDE_METER = 62
+"""Columns that the figures beside a meter take."""
 MOST_RAIL = 32
 """How far a tree is indented, at most: forks within forks within forks must leave room for what was said."""
 
@@ -53,8 +55,9 @@ def meter(usage: Json, terminal: Terminal) -> str:
     else:
         tokens, source, about = usage["tokens"], usage["source"], ""
     colour = RED if percent >= ERROR_PERCENT else YELLOW if percent >= WARNING_PERCENT else GREEN
-    full = min(METER_CELLS, round(METER_CELLS * percent / 100))
-    bar = terminal.style("█" * full, colour) + terminal.style("░" * (METER_CELLS - full), DIM)
+    room = min(METER_CELLS, max(METER_CELLS // 4, terminal.width - BESIDE_METER))
+    full = min(room, round(room * percent / 100))
+    bar = terminal.style("█" * full, colour) + terminal.style("░" * (room - full), DIM)
     figures = terminal.style(f"{'~' if about else ''}{percent:.1f}%", BOLD, colour)
     detail = f"{about}{count(tokens)} of {count(window)} tokens"
     return f"{bar} {pad(figures, 6, right=True)}  {detail}  {terminal.style(source, DIM)}"

@@ -290,7 +290,7 @@ class Settings:
         self.token_estimator = cast(TokenEstimator, estimator)
         for keys in (_RESERVE, _KEEP_RECENT, _BRANCH_RESERVE):
             if self._has(keys) and _count(self._at(keys)) is None:
-                self._report(keys, "a whole number from 0 to 9007199254740991", "what needs it will fail")
+                self._report(keys, f"a whole number from 0 to {LARGEST}", "what needs it will fail")
 
     def _read_layers(self) -> list[Layer]:
         layers = [Layer(str(self._user.path), self._user.values)]
@@ -334,6 +334,11 @@ class Settings:
         for name, entry in overrides.items() if is_object(overrides) else ():
             if not is_object(entry):
                 self._report((*_OVERRIDES, name), "an object", "that model cannot be compacted")
+                continue
+            for key in ("reserveTokens", "keepRecentTokens"):
+                if key in entry and _count(entry[key]) is None:
+                    what = f"a whole number from 0 to {LARGEST}"
+                    self._report((*_OVERRIDES, name, key), what, "that model cannot be compacted")
 
     def _resolve_compaction(self) -> CompactionSettings:
         default = CompactionSettings()

@@ -202,7 +202,11 @@ def _calibrated(
         return keep
     usage = answer.usage
     prompt = usage.input + usage.cache_read + usage.cache_write - overhead_tokens
-    estimate = sum(_tokens_in_context(one, counter) for one in context[:measured_at])
+    estimate = 0
+    for one in reversed(context[:measured_at]):
+        estimate += _tokens_in_context(one, counter)
+        if estimate >= prompt:
+            return keep  # estimates do not run low; however long the rest is, nothing of it need be read
     if not prompt > estimate > 0:
         return keep
     return max(1, int(keep / min(prompt / estimate, HIGHEST_CALIBRATION)))

@@ -9,6 +9,7 @@ that the server leaves.
 from __future__ import annotations
 
 import asyncio
+import gc
 import ipaddress
 import socket
 import sys
@@ -28,13 +29,16 @@ def serve(
     The exit code is 0 after `shutdown`, 1 where the client left without it, 128 + n after signal n.
     `load_backend` stands in for the real layers below.
     """
+    gc.disable()  # what an import makes is there to stay: looking through it again and again delays the start
     from pi_ls.secrets import guard_logging
     from pi_ls.server.app import create_server
     from pi_ls.server.lifecycle import leave, leave_by_force
 
-    guard_logging()
     if load_backend is None:
         from pi_ls.server.backend import load_backend
+    gc.freeze()
+    gc.enable()
+    guard_logging()
     leave(asyncio.run(create_server(load_backend).run(stdin, stdout, on_leaving=leave_by_force)))
 
 

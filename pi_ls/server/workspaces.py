@@ -303,10 +303,14 @@ class Workspaces:
                 return await self.create(self.folder(workspace))
 
     def by_id(self, session_id: str) -> Opened:
-        """An open session by its id, in whichever folder. Raises SessionNotFound."""
-        for opened in self._sessions:
-            if opened.session.id == session_id:
-                return opened
+        """An open session by its id, in whichever folder. Raises SessionNotFound.
+
+        A copied file has its original's id: of several, a current one is meant, else the last opened.
+        """
+        found = [opened for opened in self._sessions if opened.session.id == session_id]
+        current = [opened for opened in found if opened.folder.current is opened]
+        if found:
+            return (current or found)[-1]
         raise SessionNotFound(f"No open session has the id {session_id}; open it first", sessionId=session_id)
 
     async def _current(self, workspace: str | None) -> Opened:
