@@ -56,6 +56,7 @@ async def navigate(
         session.entry(wish.target_id)
     if wish.target_id == old_leaf_id:
         return _answer(session, old_leaf_id, Landing(old_leaf_id))
+    terms = Terms.of(session) if wish.summarize else None
     before = await session.extending.before_tree(wish.target_id, wants_summary=wish.summarize)
     if before.cancel:
         return {"cancelled": True, "leafId": old_leaf_id, "oldLeafId": old_leaf_id}
@@ -65,8 +66,8 @@ async def navigate(
     if wish.summarize and before.summary is not None:
         told, from_extension = before.summary, True
         summary = BranchSummaryResult(told.summary, told.usage, told.details)
-    elif wish.summarize:
-        summary = await _summary_of_what_is_left(session, wish, progress)
+    elif terms is not None:
+        summary = await _summary_of_what_is_left(session, terms, wish, progress)
     operation.committed = True
     summary_entry = await _land(session, landing, wish, summary, old_leaf_id, from_extension)
     if session.tree.leaf_id != old_leaf_id:
@@ -86,10 +87,10 @@ def _as_hooks_want(wish: Wish, before: BeforeTree) -> Wish:
 
 
 async def _summary_of_what_is_left(
-    session: AgentSession, wish: Wish, progress: Progress | None
+    session: AgentSession, terms: Terms, wish: Wish, progress: Progress | None
 ) -> BranchSummaryResult | None:
     """A summary of the branch from the old leaf back to the common ancestor; None if nothing is in it."""
-    environment, terms = session.environment, Terms.of(session)
+    environment = session.environment
     settings = environment.settings.branch_summary()
     left = collect_entries_for_branch_summary(session.tree, session.tree.leaf_id, wish.target_id)
     window = terms.model.context_window if terms.model is not None else None
