@@ -59,8 +59,9 @@ format: setup ## put the code into its format
 e2e-vscode: ## the VS Code extension, in a real VS Code in a real browser (installs both; minutes)
 	@bash .ci/editors-vscode.sh
 
-bench: setup ## how fast large sessions are
+bench: setup ## how fast large sessions are, and a server whose agent is at work
 	@$(RUN) -m tests.bench.run $(ARGS)
+	@$(RUN) -m tests.bench.live
 
 picture: setup ## put the demo's output into the README
 	@$(RUN) -m tests.picture

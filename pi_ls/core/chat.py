@@ -34,6 +34,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[Message, ...] = ()
     tools: tuple[ToolSpec, ...] = ()
     thinking_level: str = "off"
+    tokens: float = 0
+    """How long it is thought to be; 0 where nobody knows. An answer has what the window leaves."""
 
 
 class TextDelta(msgspec.Struct, frozen=True):

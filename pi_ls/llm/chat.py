@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 _STOP_REASONS = {"stop": "stop", "length": "length", "tool_calls": "toolUse", "function_call": "toolUse"}
 _LONGEST_ANSWER = 32_000
+_SHORTEST_ANSWER = 1_024
+_INEXACT = 1.02
+"""How much longer a request may be than it is thought to be."""
 _ANTHROPIC_ANSWER = 8_192
 """Tokens of an answer where nothing is known: that interface must be told a limit."""
 
@@ -64,7 +67,7 @@ class LitellmChat:
         anthropic = info.litellm_model.startswith("anthropic/")
         form = ChatForm(provider=self.provider, model=self.id, thinking_blocks=anthropic)
         messages = chat_messages(good_messages(request.messages), form, system=request.system)
-        limit = _limit(info, anthropic)
+        limit = _limit(info, anthropic, request.tokens)
         more: Json = {} if limit is None else {limit_name(info): limit}
         more |= session_routing(info, self._routing_id)
         more |= thinking(info, request.thinking_level, limit or _LONGEST_ANSWER, litellm.model_cost)
@@ -85,13 +88,20 @@ class LitellmChat:
         return self._info
 
 
-def _limit(info: ModelInfo, anthropic: bool) -> int | None:
-    """The longest answer to ask for; None leaves it to the provider. Never more than half the window."""
+def _limit(info: ModelInfo, anthropic: bool, tokens: float) -> int | None:
+    """The longest answer to ask for; None leaves it to the provider.
+
+    Never more than half the window, nor than what a request of so many tokens leaves of it: some providers
+    refuse a request whose answer might not fit.
+    """
     known = info.max_tokens or (_ANTHROPIC_ANSWER if anthropic else None)
     if known is None:
         return None
-    half = info.context_window // 2 if info.context_window else known
-    return max(1, min(known, _LONGEST_ANSWER, half))
+    limit = min(known, _LONGEST_ANSWER)
+    if info.context_window:
+        room = int(info.context_window - tokens * _INEXACT)
+        limit = min(limit, info.context_window // 2, max(room, _SHORTEST_ANSWER))
+    return max(1, limit)
 
 
 class _Call:

@@ -22,7 +22,7 @@ from pi_ls import loop
 from pi_ls.core import events
 from pi_ls.core.breakdown import Overhead
 from pi_ls.core.chat import ChatRequest, ToolSpec
-from pi_ls.core.context import build_session_context
+from pi_ls.core.context import build_session_context, estimate_context_tokens
 from pi_ls.core.entries import Entry
 from pi_ls.core.errors import ContextOverflow, InvalidSettings, PiError, ProviderError
 from pi_ls.core.jsonvalues import Json
@@ -194,15 +194,20 @@ class Run:
     async def request(self) -> ChatRequest:
         """The next request: the context of the path as it is now."""
         path, specs = tuple(self._session.tree.path()), tuple(self._tools.specs())
+        counter = self._session.counter
 
         def make() -> ChatRequest:
+            size = estimate_context_tokens(path, counter)
             context = build_session_context(path)
             messages = (one.message for one in context.messages)
+            system = self._system_prompt(specs)
+            besides = self._agent.overhead.tokens if size.last_usage_index is None else 0
             return ChatRequest(
-                system=self._system_prompt(specs),
+                system=system,
                 messages=tuple(convert_to_llm(messages, self._session.environment.prompts)),
                 tools=specs,
                 thinking_level=context.thinking_level,
+                tokens=size.tokens + besides,
             )
 
         return await asyncio.to_thread(make)

@@ -250,6 +250,16 @@ async def test_an_invalid_setting_keeps_it_off_and_says_so_once(colleague: Colle
     assert (paused["reason"], "reserveTokens" in paused["message"]) == ("settings", True)
 
 
+@pytest.mark.parametrize(("total", "least", "most"), [(1_000, 32_000, 32_000), (180_000, 14_000, 20_000)])
+async def test_an_answer_is_asked_for_no_longer_than_the_window_leaves(
+    colleague: Colleague, total: int, least: int, most: int
+):
+    """Some providers refuse a request whose answer might not fit: an overflow far too early."""
+    await colleague.open([*one_turn(total), sessions.model_change("k", "a1", "fake", "wide")])
+    await colleague.say("x")
+    assert least <= (colleague.model.chats[0].max_tokens or 0) <= most
+
+
 # -- overflow
 
 

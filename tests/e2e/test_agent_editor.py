@@ -87,7 +87,7 @@ class Editor:
         return sum(m.get("method") == "workspace/applyEdit" for m in self.server.messages)
 
     def _offset(self, text: str, position: Json) -> int:
-        lines = text.split("\n")
+        lines: list[str] = text.split("\n")
         line = lines[int(position["line"])]
         start = sum(len(one) + 1 for one in lines[: position["line"]])
         unit = {"utf-8": "utf-8", "utf-16": "utf-16-le", "utf-32": "utf-32-le"}[self.encoding]
