@@ -334,11 +334,6 @@ class Settings:
         for name, entry in overrides.items() if is_object(overrides) else ():
             if not is_object(entry):
                 self._report((*_OVERRIDES, name), "an object", "that model cannot be compacted")
-                continue
-            for key in ("reserveTokens", "keepRecentTokens"):
-                if key in entry and _count(entry[key]) is None:
-                    what = f"a whole number from 0 to {LARGEST}"
-                    self._report((*_OVERRIDES, name, key), what, "that model cannot be compacted")
 
     def _resolve_compaction(self) -> CompactionSettings:
         default = CompactionSettings()

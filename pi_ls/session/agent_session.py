@@ -29,6 +29,7 @@ from pi_ls.core.events import (
     SessionProblem,
     SessionReloaded,
     SessionTreeMoved,
+    SettingsProblem,
     ThinkingLevelChanged,
 )
 from pi_ls.core.jsonvalues import Json, dumps, loads
@@ -746,14 +747,23 @@ class AgentSession:
             )
         if window is None:
             return
-        with contextlib.suppress(InvalidSettings):
+        try:
             reserve = self.compaction_settings().reserve_tokens
+        except InvalidSettings as error:
+            self._note_override(error)
+        else:
             if reserve >= window:
                 self._note(
                     "reserveTooLarge",
                     f"compaction.reserveTokens ({reserve}) is not below the context window of "
                     f"{self.model.ref} ({window}); half the window is used instead",
                 )
+
+    def _note_override(self, error: InvalidSettings) -> None:
+        """Tell of a wrong value for the model in use; an ordinary one was told when it was read."""
+        file, key = str(error.data.get("file", "")), str(error.data.get("key", ""))
+        if key.startswith("compaction.modelOverrides"):
+            self.tell_once(SettingsProblem(file=file, key=key, message=error.message))
 
     async def stats(self) -> Json:
         """Counts and totals over the whole file, abandoned branches and summaries included."""

@@ -155,7 +155,7 @@ async def test_stopping_a_run_ends_its_command_with_all_it_started(colleague: Co
     ]
     await colleague.run("pi.prompt", text="x")
     await colleague.until_told("tool_execution_start")
-    await colleague.server.until(lambda: running("sleep 4711") >= 0, 5)
+    await colleague.server.until(lambda: running("sleep 4711") > 0, 5)
     began = time.perf_counter()
     assert await colleague.run("pi.abort") == {"aborted": True}
     assert time.perf_counter() - began < 5

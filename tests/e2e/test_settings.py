@@ -399,3 +399,28 @@ async def test_a_summary_endpoint_is_not_believed_and_learns_no_key(
         assert set(request.body) == {"systemPrompt", "prompt"}
         assert "sk-test-1" not in json.dumps([request.headers, request.body])
     assert "sk-test-1" not in json.dumps(server.messages)
+
+
+async def test_a_wrong_value_for_the_model_in_use_is_told_when_its_session_is_opened(
+    serve: Serve, home: Home
+):
+    home.use()
+    home.add_long()
+    wrong = {"fake/m200": {"reserveTokens": "5"}, "fake/other": {"reserveTokens": "x"}}
+    settings = home.configure({"compaction": {"modelOverrides": wrong}})
+    server = await serve()
+    await server.until(lambda: bool(told(server, settings)))
+    [problem] = told(server, settings)
+    assert problem["key"] == 'compaction.modelOverrides["fake/m200"].reserveTokens'
+
+
+async def test_of_two_files_with_one_id_the_current_one_is_meant(serve: Serve, home: Home):
+    home.use()
+    for name in ("a.jsonl", "b.jsonl"):
+        home.add(sessions.two_long_turns(120_000, cwd=str(home.folder)), name)
+    server = await serve(autoOpen="none")
+    for name in ("a.jsonl", "b.jsonl"):
+        await server.result("pi.openSession", {"path": str(home.sessions() / name)})
+    state = await server.result("pi.setSessionName", {"sessionId": "s-1", "name": "copy"})
+    assert state["sessionFile"] == str(home.sessions() / "b.jsonl")
+    assert "session_info" not in sessions.types(sessions.read(home.sessions() / "a.jsonl"))
