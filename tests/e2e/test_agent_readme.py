@@ -15,7 +15,7 @@ from tests.provider import Call, ProviderProcess, Reply
 
 def script() -> str:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    found = re.search(r"<!-- script -->\n```py\n(.*?)```\n<!-- /script -->", text, re.DOTALL)
+    found = re.search(r"<!-- script -->\n```python3\n(.*?)```\n<!-- /script -->", text, re.DOTALL)
     assert found
     return found[1]
 
