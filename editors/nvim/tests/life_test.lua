@@ -99,12 +99,13 @@ T.test('a server that is killed is reported, and restarts with its buffers and i
   T.message('opened')
   local client = require('pi_ls.client').get()
   local ended = T.count('PiLsExit')
-  for _, pid in ipairs(vim.api.nvim_get_proc_children(vim.fn.getpid())) do
+  local servers = vim.api.nvim_get_proc_children(vim.fn.getpid())
+  for _, pid in ipairs(servers) do
     vim.uv.kill(pid, 'sigkill')
   end
   T.message('the server ended %(signal 9%)')
   T.wait('gone', function()
-    return #ended == 2 and vim.lsp.get_client_by_id(client.id) == nil
+    return #ended == #servers and vim.lsp.get_client_by_id(client.id) == nil
   end)
   T.eq('', status())
   vim.cmd('PiLs restart')
