@@ -107,7 +107,28 @@ def error(status: int, message: str = "scripted failure", **headers: str) -> Rep
     )
 
 
-class Provider:
+class Addresses:
+    """Where the kinds of client find a provider that listens at `url`."""
+
+    url: str
+
+    @property
+    def openai(self) -> str:
+        """Base address for OpenAI-like clients."""
+        return f"{self.url}/v1"
+
+    @property
+    def anthropic(self) -> str:
+        """Base address for Anthropic clients."""
+        return self.url
+
+    @property
+    def summary(self) -> str:
+        """Address of the summary endpoint."""
+        return f"{self.url}/summary"
+
+
+class Provider(Addresses):
     """The provider inside a test. Answers from `script` in order, then with `default`.
 
     `decide`, where set, is asked first: it gets the request and may return a reply.
@@ -128,21 +149,6 @@ class Provider:
         self._changed = asyncio.Event()
         self._runner: web.AppRunner | None = None
         self.url = ""
-
-    @property
-    def openai(self) -> str:
-        """Base address for OpenAI-like clients."""
-        return f"{self.url}/v1"
-
-    @property
-    def anthropic(self) -> str:
-        """Base address for Anthropic clients."""
-        return self.url
-
-    @property
-    def summary(self) -> str:
-        """Address of the summary endpoint."""
-        return f"{self.url}/summary"
 
     async def __aenter__(self) -> Self:
         application = web.Application(client_max_size=1 << 28)
@@ -274,27 +280,12 @@ class Provider:
         return web.Response(body=msgspec.json.encode(state), content_type="application/json")
 
 
-class ProviderProcess:
+class ProviderProcess(Addresses):
     """The provider as a process of its own, for tests that start the program under test as one too."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
         self.url = ""
-
-    @property
-    def openai(self) -> str:
-        """Base address for OpenAI-like clients."""
-        return f"{self.url}/v1"
-
-    @property
-    def anthropic(self) -> str:
-        """Base address for Anthropic clients."""
-        return self.url
-
-    @property
-    def summary(self) -> str:
-        """Address of the summary endpoint."""
-        return f"{self.url}/summary"
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
