@@ -8,9 +8,6 @@ import { after, afterEach, before, test } from 'node:test';
 import { put, start } from './harness.mjs';
 import { addSession, agentFolder, eventually, startProvider } from './pi.mjs';
 
-/** The server compacts by hand only, for the time being. */
-const COMPACTS = { todo: 'the server does not compact by itself yet' };
-
 let code, w, page, provider, file;
 
 const say = async (text) => {
@@ -159,7 +156,7 @@ test('a prompt of several lines is written in a document and sent from there', a
   assert.match(JSON.stringify((await requests()).at(-1).body.messages.at(-1)), /One line,\\nand another\./);
 });
 
-test('automatic compaction shows in the meter and interrupts nobody', COMPACTS, async () => {
+test('automatic compaction shows in the meter and interrupts nobody', async () => {
   await idle();
   await w.dismissAll();
   await provider.queue({
