@@ -30,7 +30,8 @@ before(
     provider = await startProvider();
     code = await start({
       prepare({ root, folder }) {
-        const agent = agentFolder(root, folder, { provider: provider.openai });
+        // so short a session has something to summarize only where little of it is kept
+        const agent = agentFolder(root, folder, { provider: provider.openai, kept: 200 });
         file = addSession(agent, folder, { keep: 6 });
         put(join(folder, 'import.py'), 'first = 1\nsecond = 2\n');
         return { env: { PI_CODING_AGENT_DIR: agent } };

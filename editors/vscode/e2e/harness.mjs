@@ -218,12 +218,21 @@ export class Window {
     return labels.filter((text) => text.trim() === label).length;
   }
 
-  /** Find a command in the palette. One that opens while another closes, or a session opens, is opened again. */
+  /**
+   * Find a command in the palette. One that opens while another closes, or a session opens, is opened again. What
+   * matches arrives in pieces, and a row may be another command's a moment later: the list must have come to rest.
+   */
   async #find(label) {
     for (let tries = 1; ; tries++) {
       await this.page.keyboard.press('F1');
       try {
         await this.input.fill(`>${label}`, { timeout: 3_000 });
+        await this.option(label).waitFor({ timeout: 3_000 });
+        for (let before = null, now = ''; now !== before; ) {
+          before = now;
+          await this.page.waitForTimeout(150);
+          now = await this.page.locator('.quick-input-list').innerText({ timeout: 3_000 });
+        }
         await this.option(label).waitFor({ timeout: 3_000 });
         return;
       } catch (error) {

@@ -19,11 +19,11 @@ const encoded = (cwd) => `--${cwd.replace(/^\//, '').replace(/[/\\:]/g, '-')}--`
 
 /**
  * pi's folder with the session of `folder` in it. Summaries are made without a model, unless `models` names some;
- * the session's own models live at `provider`.
+ * the session's own models live at `provider`. A compaction keeps about `kept` tokens as they are.
  */
-export function agentFolder(root, folder, { provider = 'http://127.0.0.1:9/v1', models } = {}) {
+export function agentFolder(root, folder, { provider = 'http://127.0.0.1:9/v1', models, kept } = {}) {
   const agent = join(root, 'agent');
-  writeSettings(agent, models);
+  writeSettings(agent, models, kept);
   const known = ['qwen3-coder-30b', 'qwen3-coder-480b'].map((id) => ({
     id,
     contextWindow: WINDOW,
@@ -36,9 +36,9 @@ export function agentFolder(root, folder, { provider = 'http://127.0.0.1:9/v1', 
   return agent;
 }
 
-/** pi's settings; `models` are asked for summaries, by default nobody. */
-export function writeSettings(agent, models = ['offline/extractive']) {
-  const compaction = { reserveTokens: 8_192, keepRecentTokens: 6_000, models };
+/** pi's settings; `models` are asked for summaries, by default nobody; about `kept` tokens stay as they are. */
+export function writeSettings(agent, models = ['offline/extractive'], kept = 6_000) {
+  const compaction = { reserveTokens: 8_192, keepRecentTokens: kept, models };
   put(join(agent, 'settings.json'), { compaction, retry: { enabled: false } });
 }
 
