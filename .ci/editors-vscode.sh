@@ -79,7 +79,12 @@ step "in the extension host"
 npm run -s build:host
 timeout 300 node e2e/exthost.mjs
 
-step "on the screen"
-timeout 1500 node --test --test-concurrency=1 --test-reporter=spec e2e/*.test.mjs
+on_screen() { timeout 600 node --test --test-concurrency=1 --test-reporter=spec "$1"; }
+
+for file in e2e/*.test.mjs; do
+    step "on the screen: $file"
+    # A browser on a machine that is busy with something else can miss a moment; a fault is there twice.
+    on_screen "$file" || { step "once more: $file" && on_screen "$file"; }
+done
 
 step "done"
