@@ -228,7 +228,7 @@ export class Window {
       try {
         await this.input.fill(`>${label}`, { timeout: 3_000 });
         await this.option(label).waitFor({ timeout: 3_000 });
-        for (let before = null, now = ''; now !== before; ) {
+        for (let before = null, now = ''; now !== before;) {
           before = now;
           await this.page.waitForTimeout(150);
           now = await this.page.locator('.quick-input-list').innerText({ timeout: 3_000 });
