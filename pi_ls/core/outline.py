@@ -31,6 +31,7 @@ from pi_ls.core.messages import (
     CompactionSummaryMessage,
     ImageContent,
     Message,
+    ToolCall,
     blocks_of,
     text_of,
     tool_calls,
@@ -270,7 +271,7 @@ def _text(entry: Entry) -> str:
 def _message_text(message: Message) -> str:
     match message:
         case AssistantMessage():
-            calls = ", ".join(call.name for call in tool_calls(message))
+            calls = ", ".join(map(_call_text, tool_calls(message)))
             return text_of(message.content, " ").strip() or message.error_message or calls
         case BashExecutionMessage():
             return f"$ {message.command}"
@@ -281,6 +282,14 @@ def _message_text(message: Message) -> str:
             if text or not any(isinstance(block, ImageContent) for block in blocks_of(message.content)):
                 return text
             return "[image]"
+
+
+def _call_text(call: ToolCall) -> str:
+    """A tool's name and the first of its arguments that is a text: the command, the path, the pattern."""
+    telling = next(
+        (value for value in call.arguments.values() if isinstance(value, str) and value.strip()), ""
+    )
+    return f"{call.name}: {one_line(telling)}" if telling else call.name
 
 
 def _state_text(entry: Entry) -> str:

@@ -200,10 +200,16 @@ def test_a_node_goes_out_as_the_protocol_writes_it() -> None:
     }
 
 
+def calls(*named: tuple[str, Json]) -> Json:
+    blocks = [{"type": "toolCall", "id": name, "name": name, "arguments": given} for name, given in named]
+    return message("x", None, "assistant", blocks)
+
+
 @pytest.mark.parametrize(
     ("entry", "text"),
     [
         (assistant("x", None, "", stopReason="error", errorMessage="boom"), "boom"),
+        (calls(("bash", {"timeout": 9, "command": "ls\n-a"}), ("read", {})), "bash: ls -a, read"),
         (message("x", None, "user", [{"type": "image", "data": "A"}]), "[image]"),
         (line("message", "x", None, message={"role": "bashExecution", "command": "ls"}), "$ ls"),
         (compaction("x", None, "x", "told"), "told"),
