@@ -18,7 +18,7 @@ from pi_ls.core.breakdown import NO_OVERHEAD, breakdown
 from pi_ls.core.context import ContextMessage, UsageMeter, build_session_context, message_of
 from pi_ls.core.entries import Entry, SessionInfoBody
 from pi_ls.core.errors import EntryNotFound, InvalidParams, InvalidSettings, WriteFailed
-from pi_ls.core.jsonvalues import Json, dumps
+from pi_ls.core.jsonvalues import Json
 from pi_ls.core.lines import Totals
 from pi_ls.core.messages import (
     AssistantMessage,
@@ -36,7 +36,6 @@ from pi_ls.core.messages import (
 )
 from pi_ls.core.outline import outline
 from pi_ls.secrets import without_secrets
-from pi_ls.store.file import header_data
 
 if TYPE_CHECKING:
     from pi_ls.session.agent_session import AgentSession
@@ -245,7 +244,7 @@ def export(session: AgentSession, kind: Literal["markdown", "jsonl"], path: str 
 
 def jsonl(session: AgentSession) -> bytes:
     """The whole session as a session file of the present version, its entries as they stand on disk."""
-    lines = [dumps(header_data(session.file.header)), *map(session.file.record_of, session.tree.entries)]
+    lines = [session.file.header_record(), *map(session.file.record_of, session.tree.entries)]
     return b"".join(line + b"\n" for line in lines)
 
 

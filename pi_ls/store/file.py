@@ -280,6 +280,14 @@ class SessionFile:
                     return self._bytes_at(entry.offset, entry.length).strip()
         return dumps(entry.data)
 
+    def header_record(self) -> bytes:
+        """The header as one line without its end, of the present version; fields nobody here knows stay."""
+        try:
+            found = loads(self._bytes_at(*(self._scan.header_place or (0, 0))))
+        except (OSError, ValueError):
+            found = None  # not written yet, or cut off under us
+        return dumps({**found, "version": SESSION_VERSION} if is_object(found) else header_data(self.header))
+
     # -- what others do to it
 
     def poll(self) -> Changes:
@@ -554,9 +562,7 @@ class SessionFile:
         """What has to change for the file to be of the present version."""
         if not self.needs_migration or self._scan.header_place is None:
             return []
-        start, length = self._scan.header_place
-        header = loads(self._bytes_at(start, length))
-        pieces = [Piece(start, length, dumps({**header, "version": SESSION_VERSION}), None)]
+        pieces = [Piece(*self._scan.header_place, self.header_record(), None)]
         for entry in self._entries:
             try:
                 old = loads(self._bytes_at(entry.offset, entry.length))

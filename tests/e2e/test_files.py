@@ -451,9 +451,11 @@ async def test_a_migration_keeps_what_the_program_does_not_know(serve: Serve, ho
     server = await serve()
     assert await context(server) == ["hello", "hooked"]
     assert (await server.result("pi.sessionState"))["leafId"] == "z1"
+    exported = Path((await server.result("pi.exportSession", {"format": "jsonl"}))["path"])
     await server.result("pi.setLabel", {"entryId": "u1", "label": "x"})
     after = lines_of(file)
     assert json.loads(after[0]) == {**lines[0], "version": 3}
+    assert lines_of(exported)[0] == after[0]
     assert after[1] == before[1]
     assert json.loads(after[2])["message"] == {**hook["message"], "role": "custom"}
     assert after[3:5] == before[3:5]
