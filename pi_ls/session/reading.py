@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import msgspec
 
@@ -230,11 +230,11 @@ def export(session: AgentSession, kind: Literal["markdown", "jsonl"], path: str 
     suffix = ".md" if kind == "markdown" else ".jsonl"
     folder = session.environment.folder
     target = folder / path if path is not None else _free_name(folder, session.file.path.stem, suffix)
-    content = markdown(session).encode("utf-8", "replace") if kind == "markdown" else jsonl(session)
+    pieces = markdown(session) if kind == "markdown" else jsonl(session)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("xb") as file:
-            file.write(without_secrets(content))
+            _write(file, target, pieces)
     except OSError as error:
         if isinstance(error, FileExistsError) and os.path.lexists(target):  # not a file in the way to it
             raise InvalidParams(f"{target} exists already; name another file", path="path") from None
@@ -242,10 +242,22 @@ def export(session: AgentSession, kind: Literal["markdown", "jsonl"], path: str 
     return target
 
 
-def jsonl(session: AgentSession) -> bytes:
+def _write(file: BinaryIO, target: Path, pieces: Iterable[bytes]) -> None:
+    """Write a file whole or not at all; piece by piece, since a session may be larger than memory is free."""
+    try:
+        for piece in pieces:
+            file.write(without_secrets(piece))
+        file.flush()
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
+
+
+def jsonl(session: AgentSession) -> Iterator[bytes]:
     """The whole session as a session file of the present version, its entries as they stand on disk."""
-    lines = [session.file.header_record(), *map(session.file.record_of, session.tree.entries)]
-    return b"".join(line + b"\n" for line in lines)
+    yield session.file.header_record() + b"\n"
+    for entry in tuple(session.tree.entries):
+        yield session.file.record_of(entry) + b"\n"
 
 
 def _free_name(folder: Path, stem: str, suffix: str) -> Path:
@@ -261,15 +273,20 @@ def _tails() -> Iterator[str]:
         number += 1
 
 
-def markdown(session: AgentSession) -> str:
+def markdown(session: AgentSession) -> Iterator[bytes]:
     """The current path as a Markdown transcript, what compactions replaced included."""
-    title = session.name or f"Session {session.id}"
-    parts = [f"# {title}", f"{session.file.header.cwd} · {session.file.header.timestamp}"]
+    yield f"# {session.name or f'Session {session.id}'}\n".encode("utf-8", "replace")
+    for paragraph in _paragraphs(session):
+        if paragraph:
+            yield f"\n{paragraph}\n".encode("utf-8", "replace")
+
+
+def _paragraphs(session: AgentSession) -> Iterator[str]:
+    yield f"{session.file.header.cwd} · {session.file.header.timestamp}"
     for entry in tuple(session.tree.path()):
         message = message_of(entry)
         if message is not None:
-            parts.extend(_markdown_of(message))
-    return "\n\n".join(part for part in parts if part) + "\n"
+            yield from _markdown_of(message)
 
 
 def _markdown_of(message: Message) -> Iterable[str]:

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import os
+import resource
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -613,6 +614,20 @@ def write_large(file: Path, turns: int, cwd: str, session_id: str) -> Path:
             stream.write(encode(lines))
             parent = f"r{turn}"
     return file
+
+
+@pytest.mark.parametrize("kind", ["markdown", "jsonl"])
+async def test_an_export_is_there_whole_or_not_at_all(serve: Serve, home: Home, kind: str):
+    write_large(home.sessions() / "s.jsonl", 5, str(home.folder), "s")
+    server = await serve()
+    unlimited = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (200_000, unlimited[1]))  # a disk that fills up
+    refusal = await server.error("pi.exportSession", {"format": kind})
+    assert refusal["data"]["kind"] == "WriteFailed"
+    assert list(home.folder.iterdir()) == []
+    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, unlimited)
+    exported = Path((await server.result("pi.exportSession", {"format": kind}))["path"])
+    assert exported.stat().st_size > 500_000
 
 
 def peak_memory(pid: int) -> int:
