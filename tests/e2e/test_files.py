@@ -620,12 +620,13 @@ def write_large(file: Path, turns: int, cwd: str, session_id: str) -> Path:
 async def test_an_export_is_there_whole_or_not_at_all(serve: Serve, home: Home, kind: str):
     write_large(home.sessions() / "s.jsonl", 5, str(home.folder), "s")
     server = await serve()
-    unlimited = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (200_000, unlimited[1]))  # a disk that fills up
+    pid = server.process.pid
+    unlimited = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (200_000, unlimited[1]))  # a disk that fills up
     refusal = await server.error("pi.exportSession", {"format": kind})
     assert refusal["data"]["kind"] == "WriteFailed"
     assert list(home.folder.iterdir()) == []
-    resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, unlimited)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, unlimited)
     exported = Path((await server.result("pi.exportSession", {"format": kind}))["path"])
     assert exported.stat().st_size > 500_000
 
