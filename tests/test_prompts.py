@@ -17,18 +17,7 @@ from pi_ls.prompts import (
     strip_file_tags,
     summary_request,
 )
-
-HEADINGS = [
-    "## Goal",
-    "## Constraints & Preferences",
-    "## Progress",
-    "### Done",
-    "### In Progress",
-    "### Blocked",
-    "## Key Decisions",
-    "## Next Steps",
-    "## Critical Context",
-]
+from tests.headings import HEADINGS
 
 VALUES = {
     "summary": "S",

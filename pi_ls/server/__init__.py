@@ -13,36 +13,27 @@ import gc
 import ipaddress
 import socket
 import sys
-from collections.abc import Callable
 from io import RawIOBase
-from typing import TYPE_CHECKING, NoReturn, cast
-
-if TYPE_CHECKING:
-    from pi_ls.server.backend import Backend
+from typing import NoReturn, cast
 
 
-def serve(
-    stdin: RawIOBase, stdout: RawIOBase, *, load_backend: Callable[[], Backend] | None = None
-) -> NoReturn:
+def serve(stdin: RawIOBase, stdout: RawIOBase) -> NoReturn:
     """Serve one client over two unbuffered streams until it leaves, then end the process.
 
     The exit code is 0 after `shutdown`, 1 where the client left without it, 128 + n after signal n.
-    `load_backend` stands in for the real layers below.
     """
     gc.disable()  # what an import makes is there to stay: looking through it again and again delays the start
     from pi_ls.secrets import guard_logging
     from pi_ls.server.app import create_server
-    from pi_ls.server.lifecycle import leave, leave_by_force
+    from pi_ls.server.lifecycle import leave
 
-    if load_backend is None:
-        from pi_ls.server.backend import load_backend
     gc.freeze()
     gc.enable()
     guard_logging()
-    leave(asyncio.run(create_server(load_backend).run(stdin, stdout, on_leaving=leave_by_force)))
+    leave(asyncio.run(create_server().run(stdin, stdout)))
 
 
-def serve_tcp(address: str, *, load_backend: Callable[[], Backend] | None = None) -> int:
+def serve_tcp(address: str) -> int:
     """Serve the first client that connects to `[HOST:]PORT` (port 0: any free one), then end.
 
     Only a loopback address is taken: there is no password, so any user of this machine may connect, and
@@ -63,7 +54,7 @@ def serve_tcp(address: str, *, load_backend: Callable[[], Backend] | None = None
         connection, _ = listener.accept()
     with connection:
         stream = cast("RawIOBase", connection.makefile("rwb", buffering=0))
-        return serve(stream, stream, load_backend=load_backend)
+        return serve(stream, stream)
 
 
 def loopback_address(address: str) -> tuple[str, int]:

@@ -26,10 +26,10 @@ from pi_ls.core.errors import PiError
 from pi_ls.core.events import Event, ExtensionFailed, SessionProblem, SettingsProblem
 from pi_ls.core.jsonvalues import Json, is_object
 from pi_ls.secrets import redacted, without_secrets
-from pi_ls.server.backend import Backend, EnvironmentOptions
+from pi_ls.server.backend import EnvironmentOptions
 from pi_ls.server.buffers import SavedTexts
 from pi_ls.server.commands import COMMANDS, run_command
-from pi_ls.server.lifecycle import watch_process
+from pi_ls.server.lifecycle import leave_by_force, watch_process
 from pi_ls.server.notifications import Notifier
 from pi_ls.server.progress import LOADING_DELAY_S, work_done
 from pi_ls.server.protocol import (
@@ -61,12 +61,12 @@ class Server(LanguageServer):
 
     protocol: Protocol  # pyright: ignore[reportIncompatibleVariableOverride]  # made by the base of this class
 
-    def __init__(self, load_backend: Callable[[], Backend]) -> None:
+    def __init__(self) -> None:
         super().__init__(SERVER_NAME, __version__, protocol_cls=Protocol)  # pyright: ignore[reportUnknownMemberType]
         self.options = InitializationOptions()
         self.option_problems: Sequence[OptionProblem] = ()
         self.notifier = Notifier(self._send, self._tell_person)
-        self.workspaces = Workspaces(load_backend, self.notifier, self._connect_editor, self._ask_trust)
+        self.workspaces = Workspaces(self.notifier, self._connect_editor, self._ask_trust)
         self.initialized = False
         self.saved_texts = SavedTexts()
         self._writer: Writer | None = None
@@ -81,10 +81,11 @@ class Server(LanguageServer):
 
     # -- its life --------------------------------------------------------------------------------------
 
-    async def run(
-        self, stdin: RawIOBase, stdout: RawIOBase, *, on_leaving: Callable[[int], None] | None = None
-    ) -> int:
-        """Serve one client to the end; returns the exit code, which `on_leaving` gets when the end begins."""
+    async def run(self, stdin: RawIOBase, stdout: RawIOBase) -> int:
+        """Serve one client to the end; returns the exit code.
+
+        Once the end has begun the process does not outlive it by much, whatever hangs (`leave_by_force`).
+        """
         loop = asyncio.get_running_loop()
         self._ended = loop.create_future()
         writer = self._writer = Writer(stdout, on_lost=lambda: _call(loop, self._connection_lost))
@@ -98,8 +99,7 @@ class Server(LanguageServer):
             with contextlib.suppress(NotImplementedError, RuntimeError):  # Windows; not the main thread
                 loop.add_signal_handler(number, self.end, 128 + number)
         code = await self._ended
-        if on_leaving is not None:
-            on_leaving(code)
+        leave_by_force(code)
         await self.close()
         await asyncio.to_thread(writer.close, FLUSH_TIMEOUT_S)
         return code
@@ -261,9 +261,9 @@ class Server(LanguageServer):
             self.log("A message could not be handled; the server's stderr tells why", types.MessageType.Error)
 
 
-def create_server(load_backend: Callable[[], Backend]) -> Server:
-    """A server with its handlers; `load_backend` is called once, on a thread, after `initialize`."""
-    server = Server(load_backend)
+def create_server() -> Server:
+    """A server with its handlers."""
+    server = Server()
 
     @server.feature(types.INITIALIZE)
     def initialize(params: types.InitializeParams) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -30,40 +30,20 @@ class EnvironmentOptions(msgspec.Struct, frozen=True, kw_only=True):
     token_estimator: Literal["tiktoken", "chars"] | None = None
 
 
-class Backend(Protocol):
-    """Makes environments and sessions."""
-
-    def environment(self, folder: Path, options: EnvironmentOptions) -> Environment:
-        """The surroundings of a workspace folder."""
-        ...
-
-    async def open(self, path: Path, environment: Environment, emit: Emit) -> AgentSession:
-        """Open a session file. Raises SessionNotFound or SessionUnreadable."""
-        ...
-
-    async def create(
-        self, environment: Environment, emit: Emit, *, parent_session: str | None, name: str | None
-    ) -> AgentSession:
-        """A new session."""
-        ...
-
-    def list_sessions(self, environment: Environment, *, everywhere: bool = False) -> list[Json]:
-        """The rows of `pi.listSessions`, newest first: the folder's, or everybody's; for a thread."""
-        ...
-
-
-class _Backend:
-    """The real layers."""
+class Backend:
+    """Makes environments and sessions, once `load_backend` has loaded what they take."""
 
     def __init__(self) -> None:
         self._run: Json = {}  # what was switched for this run holds in every folder
 
     def environment(self, folder: Path, options: EnvironmentOptions) -> Environment:
+        """The surroundings of a workspace folder."""
         from pi_ls import session
 
         return session.Environment(folder, run=self._run, **msgspec.structs.asdict(options))
 
     async def open(self, path: Path, environment: Environment, emit: Emit) -> AgentSession:
+        """Open a session file. Raises SessionNotFound or SessionUnreadable."""
         from pi_ls import session
 
         return await session.AgentSession.open(path, environment, emit)
@@ -71,11 +51,13 @@ class _Backend:
     async def create(
         self, environment: Environment, emit: Emit, *, parent_session: str | None, name: str | None
     ) -> AgentSession:
+        """A new session."""
         from pi_ls import session
 
         return await session.AgentSession.create(environment, emit, parent_session=parent_session, name=name)
 
     def list_sessions(self, environment: Environment, *, everywhere: bool = False) -> list[Json]:
+        """The rows of `pi.listSessions`, newest first: the folder's, or everybody's; for a thread."""
         from pi_ls import store
 
         if everywhere:
@@ -88,4 +70,4 @@ class _Backend:
 def load_backend() -> Backend:
     """Import the layers below; takes its time."""
     importlib.import_module("pi_ls.session")
-    return _Backend()
+    return Backend()

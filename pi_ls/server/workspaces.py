@@ -21,7 +21,7 @@ from pygls import uris
 from pi_ls.core.errors import InvalidParams, NoSession, PiError, SessionNotFound
 from pi_ls.core.events import Event, SessionOpened, SettingsProblem, TrustChanged
 from pi_ls.core.jsonvalues import Json
-from pi_ls.server.backend import Backend, EnvironmentOptions
+from pi_ls.server.backend import Backend, EnvironmentOptions, load_backend
 from pi_ls.server.notifications import Channel, Notifier
 
 if TYPE_CHECKING:
@@ -73,20 +73,18 @@ class Opened(msgspec.Struct, eq=False):
 class Workspaces:
     """All folders and sessions of one connection.
 
-    `load_backend` is called once, on a thread; `connect_editor` gives each folder's surroundings the editor's
-    documents and somebody to ask; `ask_trust` may ask a person about a folder.
+    `connect_editor` gives each folder's surroundings the editor's documents and somebody to ask; `ask_trust`
+    may ask a person about a folder.
     """
 
     def __init__(
         self,
-        load_backend: Callable[[], Backend],
         notifier: Notifier,
         connect_editor: Callable[[Environment], None],
         ask_trust: Callable[[Folder], None],
     ) -> None:
         self.ask_trust = ask_trust
         self._connect_editor = connect_editor
-        self._load_backend = load_backend
         self._notifier = notifier
         self._options = EnvironmentOptions()
         self._folders: list[Folder] = []
@@ -161,9 +159,9 @@ class Workspaces:
     # -- what folders share ----------------------------------------------------------------------------
 
     async def backend(self) -> Backend:
-        """The layers below, loaded at the first call."""
+        """The layers below, loaded at the first call, on a thread."""
         if self._loading is None:
-            self._loading = asyncio.create_task(asyncio.to_thread(self._load_backend))
+            self._loading = asyncio.create_task(asyncio.to_thread(load_backend))
         return await asyncio.shield(self._loading)
 
     async def environment(self, folder: Folder) -> Environment:

@@ -24,18 +24,7 @@ from pi_ls.core.messages import (
     UserMessage,
 )
 from tests.core.recorded import Recorded, recorded
-
-HEADINGS = [
-    "## Goal",
-    "## Constraints & Preferences",
-    "## Progress",
-    "### Done",
-    "### In Progress",
-    "### Blocked",
-    "## Key Decisions",
-    "## Next Steps",
-    "## Critical Context",
-]
+from tests.headings import HEADINGS
 
 TEST_FAILURE = """\
 ============================= test session starts ==============================
@@ -107,8 +96,8 @@ def bug_hunt() -> list[Message]:
     ]
 
 
-def headings(summary: str) -> list[str]:
-    return [line for line in summary.split("\n") if re.match("#+ ", line)]
+def headings(summary: str) -> tuple[str, ...]:
+    return tuple(line for line in summary.split("\n") if re.match("#+ ", line))
 
 
 def section(summary: str, heading: str) -> list[str]:

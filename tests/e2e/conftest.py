@@ -29,9 +29,6 @@ from tests.provider import Provider, ProviderProcess
 
 ROOT = Path(__file__).parent.parent.parent
 SERVER = (sys.executable, "-m", "pi_ls")
-FAKE_SERVER = (sys.executable, "-m", "tests.server.fake_main")
-"""The same server over sessions that behave as they are told, for what real ones cannot be made to do."""
-
 KEY = "sk-test-1"
 """The key of the scripted provider."""
 
@@ -103,6 +100,34 @@ class Home:
         }
 
 
+class Disk:
+    """What reads and writes the session files of a home's servers, and may be slow or break."""
+
+    def __init__(self, home: Home) -> None:
+        self._folder = home.agent_dir.with_name("disk")
+        self._folder.mkdir()
+        here = Path(__file__).parent / "disk"
+        home.env |= {"PYTHONPATH": f"{here}{os.pathsep}{ROOT}", "DISK": str(self._folder)}
+
+    def hold(self, file: Path, *, after: int = 0) -> None:
+        """From now on whoever opens the file to read it waits, once it has been read so many times."""
+        (self._folder / f"hold {file.name}").write_text(str(after))
+
+    async def until_asked(self, file: Path) -> None:
+        """Wait until somebody waits for the file."""
+        async with asyncio.timeout(10):
+            while not (self._folder / f"asked {file.name}").exists():
+                await asyncio.sleep(0.01)
+
+    def release(self, file: Path) -> None:
+        """Let go of the file."""
+        (self._folder / f"hold {file.name}").unlink()
+
+    def break_(self, file: Path) -> None:
+        """From now on it is a fault nobody is prepared for to append to the file: "secret detail"."""
+        (self._folder / f"break {file.name}").touch()
+
+
 class RawServer(RawClient):
     """A server process and a raw client of it."""
 
@@ -135,6 +160,12 @@ Serve = Callable[..., Awaitable[RawServer]]
 @pytest.fixture
 def home(tmp_path: Path) -> Home:
     return Home(tmp_path)
+
+
+@pytest.fixture
+def disk(home: Home) -> Disk:
+    """The disk of the servers that are started from now on."""
+    return Disk(home)
 
 
 @pytest.fixture

@@ -16,7 +16,10 @@ class BadFrame(Exception):
 
 
 class RawClient:
-    """Speaks framed JSON over two streams; progress it is asked to create it creates, or refuses to."""
+    """Speaks framed JSON over two streams; progress it is asked to create it creates, or refuses to.
+
+    With `is_slow` it does neither by itself: `create_progress` does.
+    """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -25,8 +28,10 @@ class RawClient:
         self._changed = asyncio.Condition()
         self.messages: list[Json] = []
         self.refuse_progress = False
+        self.is_slow = False
         self.ended = False
         self._reading: asyncio.Task[None] | None = None
+        self._seen = b""
 
     def start_reading(self) -> None:
         """Read until the end from now on; before it, this is a client that reads nothing."""
@@ -117,6 +122,12 @@ class RawClient:
     def methods(self) -> list[str]:
         return [message["method"] for message in self.messages if "method" in message]
 
+    async def first_byte(self) -> None:
+        """Wait, without reading on, until something was said to a client that does not read."""
+        assert self._reading is None or self._reading.done()
+        async with asyncio.timeout(10):
+            self._seen = await self._reader.readexactly(1)
+
     async def end(self) -> None:
         """Wait for the end of the stream."""
         assert self._reading is not None
@@ -152,12 +163,16 @@ class RawClient:
         async with self._changed:
             self.messages.append(message)
             self._changed.notify_all()
-        if message.get("method") == "window/workDoneProgress/create":
-            refusal = {"error": {"code": -32603, "message": "no"}}
-            self.send({"id": message["id"], **(refusal if self.refuse_progress else {"result": None})})
+        if message.get("method") == "window/workDoneProgress/create" and not self.is_slow:
+            self.create_progress(message)
+
+    def create_progress(self, request: Json) -> None:
+        """Answer a request to create progress."""
+        refusal = {"error": {"code": -32603, "message": "no"}}
+        self.send({"id": request["id"], **(refusal if self.refuse_progress else {"result": None})})
 
     async def _read_message(self) -> Json | None:
-        header = b""
+        header, self._seen = self._seen, b""
         while not header.endswith(b"\r\n\r\n"):
             byte = await self._reader.read(1)
             if not byte:

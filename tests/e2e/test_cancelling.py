@@ -67,7 +67,8 @@ async def test_a_compaction_is_stopped_at_once_and_leaves_no_trace(desk: Desk, s
     await desk.open(sessions.two_long_turns(120_000))
     before, usage, context = desk.file.read_bytes(), await desk.usage(), await desk.context()
     desk.provider.hold()
-    answer = await stopped(desk, desk.begin("pi.compact", token=TOKEN), stop)
+    compaction = desk.begin("pi.compact", token=TOKEN)
+    answer = await stopped(desk, compaction, stop)
     assert answer["error"] == {
         "code": -32800,
         "message": "Compaction cancelled",
@@ -79,6 +80,8 @@ async def test_a_compaction_is_stopped_at_once_and_leaves_no_trace(desk: Desk, s
     [failed] = desk.named("session_compact_failed")
     assert (failed["aborted"], failed["willRetry"]) == (True, False)
     assert "errorMessage" not in failed
+    told = [message.get("method", message.get("id")) for message in desk.server.messages]
+    assert told.index("pi/compaction_end") < told.index(compaction), "the end is told before the answer"
     assert desk.file.read_bytes() == before
     assert (await desk.usage(), await desk.context()) == (usage, context)
     assert "operation" not in await desk.run("pi.sessionState")
@@ -189,6 +192,8 @@ async def test_it_is_stopped_while_the_provider_library_is_being_loaded(desk: De
 
 async def test_where_nothing_runs_there_is_nothing_to_stop(desk: Desk):
     await desk.open(sessions.fork_with_two_branches())
+    desk.server.notify("$/cancelRequest", {"id": 4711})
+    desk.server.notify("window/workDoneProgress/cancel", {"token": "nobody's"})
     for command in ("pi.abort", "pi.abortCompaction", "pi.abortBranchSummary"):  # of a session at rest
         assert await desk.run(command) == {"aborted": False}
 

@@ -276,15 +276,3 @@ async def test_events_of_a_run_reach_hooks_in_order(desk: Desk):
     ]
     entries = [entry_id for name, entry_id in found if name == "message_end"]
     assert entries == [line["id"] for line in desk.written()[-4:]]
-
-
-async def test_whatever_an_extension_prints_is_no_part_of_the_protocol(desk: Desk):
-    extend(
-        desk,
-        IMPORT + "def session_tree():\n    print('x')\n    sys.stdout.write('y')\n    sys.stdout.flush()\n"
-        "    os.write(1, b'z')\n    subprocess.run(['echo', 'w'])\nprint('loading')\n",
-    )
-    await desk.open(sessions.fork_with_two_branches())
-    await desk.run("pi.navigateTree", targetId="Ff")
-    await desk.run("pi.contextUsage")
-    assert desk.named("extension_error") == []

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from pi_ls.server.writer import MAX_WAITING_PUSHES
 from tests import sessions
-from tests.e2e.conftest import FAKE_SERVER, OFFLINE, SERVER, Home, Start
+from tests.e2e.conftest import OFFLINE, SERVER, Disk, Home, RawServer, Serve, Start
 from tests.e2e.raw import RawClient
-from tests.provider import ProviderProcess, Reply
+from tests.provider import Provider, ProviderProcess, Reply
 
 
 def modules_of(importtime: bytes) -> set[str]:
@@ -157,39 +158,124 @@ async def test_it_goes_in_the_middle_of_a_compaction_and_closes_the_connection(
     assert file.read_bytes() == before
 
 
-async def test_a_thread_that_hangs_does_not_keep_it(start: Start, home: Home):
-    server = await start(*FAKE_SERVER)
-    await server.initialize(home.params(agentDir=str(home.agent_dir)))
-    await server.result("pi.newSession")
-    server.begin_command("pi.compact", {"customInstructions": "stubborn"})
-    await server.notification("pi/compaction_start")
+async def test_exit_in_the_middle_of_a_compaction_tells_its_end_and_closes_the_session(
+    serve: Serve, home: Home
+):
+    async with Provider() as provider:
+        provider.hold()
+        file = home.add_long()
+        home.configure({"compaction": {"remoteEndpoint": provider.summary}})
+        server = await serve()
+        server.begin_command("pi.compact")
+        await provider.until(lambda p: len(p.requests) == 1)
+        before = file.read_bytes()
+        server.notify("exit")
+        await server.end()
+        assert await server.code() == 1
+        await provider.until(lambda p: len(p.closed) == 1)
+    [end] = server.named("pi/compaction_end")
+    assert end["aborted"] is True
+    assert len(server.named("pi/session_closed")) == 1
+    assert file.read_bytes() == before
+
+
+async def test_a_thread_that_hangs_does_not_keep_it(serve: Serve, home: Home, disk: Disk):
+    file = home.add_long()
+    disk.hold(file)
+    server = await serve(autoOpen="none")
+    server.begin_command("pi.openSession", {"path": str(file)})
+    await disk.until_asked(file)
     server.notify("exit")
     assert await server.code(6) == 1
 
 
-async def test_a_client_that_stopped_reading_does_not_keep_it(start: Start, home: Home):
-    server = await start(*FAKE_SERVER)
-    await server.initialize(home.params(agentDir=str(home.agent_dir)))
-    await server.result("pi.newSession")
+async def reads_no_more(serve: Serve, home: Home) -> RawServer:
+    """A server whose client has seen all there was to be seen, and stops reading."""
+    home.use()
+    server = await serve(settings=OFFLINE)
+    await server.result("pi.sessionState")
+    await server.notification("pi/context_usage")
     await server.stop_reading()
-    server.begin_command("pi.getEntries", {"limit": 5_000})
+    return server
+
+
+async def test_a_client_that_stopped_reading_does_not_keep_it(serve: Serve, home: Home):
+    file = home.add_long()
+    server = await reads_no_more(serve, home)
+    server.begin_command("pi.navigateTree", {"targetId": "a1"})
+    server.begin_command("pi.getEntries")
+    await server.first_byte()  # of 400 KB: the pipe is full
     server.notify("exit")
     assert await server.code() == 1
-    assert (home.agent_dir / "journal").read_text().splitlines() == ["open new", "close new"]
+    assert sessions.read(file)[-1]["customType"] == "pi_ls.leaf", "the session was closed"
+    assert b"did not end in time" not in await server.stderr, "it left by itself"
 
 
-async def test_stdout_is_the_protocols_alone(start: Start, home: Home):
-    server = await start(*FAKE_SERVER)
-    await server.initialize(home.params(agentDir=str(home.agent_dir)))
-    await server.result("pi.newSession")
-    await server.result("pi.compact", {"customInstructions": "print"})
-    await server.error("pi.compact", {"customInstructions": "crash"})
+async def test_a_client_that_stops_reading_holds_nobody_up_and_loses_nothing_that_counts(
+    serve: Serve, home: Home
+):
+    file = home.add_long()
+    server = await reads_no_more(serve, home)
+    before = sessions.read(file)
+
+    async def until_written(kind: str, text: str) -> None:
+        async with asyncio.timeout(20):
+            while not any(line["type"] == kind and text in str(line) for line in sessions.read(file)):
+                await asyncio.sleep(0.02)
+
+    big = [server.begin_command("pi.getEntries", {"limit": 4}) for _ in range(3)]
+    await server.first_byte()  # of 400 KB: the pipe is full
+    compaction = server.begin_command("pi.compact")
+    await until_written("compaction", "u2")  # all of it is done though not a byte of it is read
+    foreign = [sessions.custom_message(f"x{number}", "a2", "from elsewhere") for number in range(2_000)]
+    with file.open("ab") as stream:
+        stream.write(sessions.encode(foreign))
+    names = [server.begin_command("pi.setSessionName", {"name": f"name {number}"}) for number in range(20)]
+    last = server.begin_command("pi.setThinkingLevel", {"level": "high"})
+    await until_written("session_info", "name 19")
+    await until_written("thinking_level_change", "high")
+
+    server.start_reading()
+    for request in (*big, compaction, *names, last):
+        answer = await server.answer(request)
+        assert "result" in answer
+        if request in big:
+            assert answer["result"]["entries"] == before[1:]
+    told = [method for method in server.methods() if method.startswith("pi/")]
+    assert told.count("pi/compaction_start") == told.count("pi/compaction_end") == 1
+    assert server.named("pi/session_info_changed")[-1]["name"] == "name 19"
+    assert told.count("pi/session_info_changed") <= 3
+    appended = server.named("pi/entry_appended")
+    assert len(appended) <= MAX_WAITING_PUSHES + 100
+    numbers = [push["seq"] for push in appended]
+    assert numbers == sorted(numbers)
+    assert numbers[-1] > len(told), "a gap tells that something was dropped"
+
+
+async def test_stdout_is_the_protocols_alone(serve: Serve, home: Home):
+    """Whatever an extension prints, and by whatever means, is on stderr."""
+    home.add_long()
+    file = home.agent_dir / "extensions" / "loud.py"
+    file.parent.mkdir()
+    file.write_text(
+        "import os, subprocess, sys\n"
+        "from pi_ls import hookimpl\n"
+        "print('loading')\n"
+        "@hookimpl\n"
+        "def session_before_compact():\n"
+        "    print('x')\n"
+        "    sys.stdout.write('y\\n')\n"
+        "    sys.stdout.flush()\n"
+        "    os.write(1, b'z\\n')\n"
+        "    subprocess.run([sys.executable, '-c', 'print(\"w\")'], check=True)\n"
+    )
+    server = await serve(settings=OFFLINE)
+    await server.result("pi.compact")
+    assert server.named("pi/extension_error") == []
     await server.shutdown()
     assert await server.code() == 0
     await server.end()  # every byte until the end belonged to a message
-    noise = (await server.stderr).decode()
-    assert {"x", "y", "z"} <= set(noise.split())
-    assert "RuntimeError: secret detail" in noise
+    assert {"loading", "x", "y", "z", "w"} <= set((await server.stderr).decode().split())
 
 
 async def test_over_tcp_it_serves_one_client_on_the_loopback(start: Start, home: Home):

@@ -155,6 +155,7 @@ async def test_nothing_is_said_before_the_client_is_ready_and_nothing_is_lost(st
     early = server.begin_command("pi.contextUsage")
     refused = (await server.answer(early))["error"]
     assert (refused["code"], refused["data"]) == (-32002, {"kind": "ServerNotInitialized"})
+    server.notify("initialized", {})  # out of order, so it does not count
     await server.initialize(home.params(), initialized=False)
     assert server.methods() == []
     state = await server.result("pi.openSession", {"path": str(file)})
@@ -244,7 +245,10 @@ async def test_shutdown_stops_a_compaction_before_it_is_answered(
     running = server.begin_command("pi.compact")
     await provider.until(requests=1)
     began = time.monotonic()
-    await server.shutdown()
+    assert (await server.request("shutdown"))["result"] is None
+    late = await server.error("pi.sessionState")
+    assert (late["code"], late["message"]) == (-32600, "The server is shutting down")
+    server.notify("exit")
     assert await server.code() == 0
     assert time.monotonic() - began < 5
     assert (await server.answer(running))["error"]["code"] == -32800

@@ -646,6 +646,8 @@ async def test_each_notification_is_its_event_with_address_and_number(
         ("malformedLine", 6),
         ("foreignWriter", None),
     ]
+    assert "window/showMessage" not in server.methods(), "nothing a person must act on"
+    assert any(log["message"].startswith(f"{file}: line 6") for log in server.named("window/logMessage"))
     params = [m["params"] for m in server.messages if m.get("method", "").startswith("pi/")]
     numbers = [one["seq"] for one in params if one.get("sessionId") == "s-1"]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
@@ -692,39 +694,6 @@ async def test_a_client_without_capabilities_is_asked_nothing_and_shown_no_progr
     assert sessions.types(sessions.read(file))[-2:] == ["compaction", "branch_summary"]
 
 
-async def test_progress_is_created_or_uses_the_token_of_the_request_and_always_ends(serve: Serve, home: Home):
-    file = home.add_long()
-    shows = {"window": {"workDoneProgress": True}}
-    server = await serve(settings=OFFLINE, capabilities=shows)
-
-    def progress(token: Any) -> list[Json]:
-        return [one["value"] for one in server.named("$/progress") if one["token"] == token]
-
-    await server.result("pi.compact", workDoneToken="mine")
-    assert [value["kind"] for value in progress("mine")] in (["begin", "end"], ["begin", "report", "end"])
-    begin = {"kind": "begin", "title": "Compacting session", "cancellable": True}
-    assert begin.items() <= progress("mine")[0].items()
-    assert "window/workDoneProgress/create" not in server.methods()
-
-    assert (await server.error("pi.compact"))["message"] == "Already compacted"
-    created = await server.notification("window/workDoneProgress/create")
-    await server.wait_for(
-        lambda m: (
-            m.get("method") == "$/progress"
-            and m["params"]["token"] == created["token"]
-            and m["params"]["value"]["kind"] == "end"
-        )
-    )
-    assert progress(created["token"])[0]["kind"] == "begin"
-
-    server.refuse_progress = True
-    await server.result("pi.undoCompaction")
-    await server.result("pi.compact")
-    assert server.methods().count("window/workDoneProgress/create") == 2
-    assert {one["token"] for one in server.named("$/progress")} == {"mine", created["token"]}
-    assert sessions.types(sessions.read(file)).count("compaction") == 2
-
-
 async def test_only_the_events_a_client_wants_are_pushed(serve: Serve, home: Home):
     home.add_long()
     server = await serve(settings=OFFLINE, events=["compaction_end"])
@@ -744,6 +713,10 @@ async def test_several_folders_each_have_their_sessions(serve: Serve, home: Home
     assert (refusal["code"], refusal["data"]["path"]) == (INVALID_PARAMS, "workspace")
     assert (await server.result("pi.sessionState", here))["sessionId"] == "s-1"
     assert (await server.result("pi.sessionState", there))["sessionId"] == "o-1"
+    slashed = {"workspace": other.as_uri() + "/"}
+    assert (await server.result("pi.sessionState", slashed))["sessionId"] == "o-1"
+    unknown = await server.error("pi.sessionState", {"workspace": "file:///no"})
+    assert unknown["data"] == {"kind": "InvalidParams", "path": "workspace"}
     assert (await server.result("pi.sessionState", {"sessionId": "o-1"}))["cwd"] == str(other)
     for place, wanted in ((here, ["s-1"]), (there, ["o-1"])):
         rows = (await server.result("pi.listSessions", place))["sessions"]
@@ -767,4 +740,9 @@ async def test_several_folders_each_have_their_sessions(serve: Serve, home: Home
     )
     assert closed["params"]["workspace"] == other.as_uri()
     assert (await server.error("pi.sessionState", {"sessionId": "o-1"}))["data"]["kind"] == "SessionNotFound"
+    for session_id in ("s-1", "o-1"):
+        params = [m["params"] for m in server.messages if m.get("method", "").startswith("pi/")]
+        numbers = [one["seq"] for one in params if one["sessionId"] == session_id]
+        assert numbers == list(range(1, len(numbers) + 1)), "each session has its own numbers"
+        assert len(numbers) >= 2
     assert (await server.result("pi.openSession", {"id": "s-1"}))["sessionId"] == "s-1"

@@ -11,9 +11,7 @@ from pi_ls.core.events import CompactionEnd, ContextUsage, EntryAppended, Event,
 from pi_ls.core.jsonvalues import Json
 from pi_ls.server.notifications import MAX_PUSH_BYTES, MAX_TEXT_BYTES, Channel, Notifier, fit
 from pi_ls.server.protocol import EVENT_NAMES, NOTIFICATIONS
-from pi_ls.server.writer import MAX_WAITING_PUSHES, Message
-from tests.e2e.raw import RawClient
-from tests.server.conftest import Place
+from pi_ls.server.writer import Message
 
 
 def pushed(*events: Event, wanted: list[str] | None = None) -> list[Json]:
@@ -106,69 +104,6 @@ async def test_usage_is_pushed_five_times_a_second_at_most_and_the_last_one_alwa
     assert sent[0][1]["tokens"] == 0, "the first one goes at once"
     assert 2 <= len(sent) <= 3
     assert all(later[0] - earlier[0] >= 0.19 for earlier, later in itertools.pairwise(sent))
-
-
-async def test_what_a_session_tells_while_it_is_opened_is_pushed_with_its_id(ready: RawClient):
-    assert (await ready.notification("pi/session_opened"))["sessionId"] == "one"
-
-
-async def test_numbers_rise_by_one_in_each_session(ready: RawClient, place: Place):
-    place.add_session("two")
-    await ready.result("pi.openSession", {"id": "two"})
-    await ready.result("pi.setSessionName", {"name": "a"})
-    await ready.result("pi.setSessionName", {"name": "b", "sessionId": "one"})
-    await ready.result("pi.closeSession", {"sessionId": "one"})
-    for session_id in ("one", "two"):
-        numbers = [
-            message["params"]["seq"]
-            for message in ready.messages
-            if message.get("method", "").startswith("pi/") and message["params"]["sessionId"] == session_id
-        ]
-        assert numbers == list(range(1, len(numbers) + 1))
-        assert len(numbers) >= 2
-
-
-async def test_only_what_a_person_must_know_pops_up(ready: RawClient):
-    await ready.result("pi.setSessionName", {"name": "problem malformedLine"})
-    await ready.result("pi.setSessionName", {"name": "problem notSaved"})
-    [shown] = ready.named("window/showMessage")
-    assert shown["message"] == "There is a notSaved"
-    assert ready.named("window/logMessage")[0]["message"] == "f: There is a malformedLine"
-    assert [push["kind"] for push in ready.named("pi/session_problem")] == ["malformedLine", "notSaved"]
-
-
-async def test_a_client_that_stops_reading_holds_nobody_up_and_loses_nothing_that_counts(
-    idle_client: RawClient, place: Place
-):
-    client = idle_client
-    client.start_reading()
-    place.add_session("one")
-    await client.initialize(place.params())
-    await client.result("pi.sessionState")
-    await client.stop_reading()
-
-    big = [
-        client.begin_command("pi.getEntries", {"limit": 1_000}) for _ in range(3)
-    ]  # 3 MB: the pipe is full
-    for _ in range(20):
-        client.begin_command("pi.setSessionName", {"name": "flood 100"})
-    compactions = [client.begin_command("pi.compact") for _ in range(3)]
-    last = client.begin_command("pi.setSessionName", {"name": "noted last"})
-    async with asyncio.timeout(5):  # all of it is done though not a byte of it was read
-        while "noted last" not in place.journal():
-            await asyncio.sleep(0.01)
-
-    client.start_reading()
-    for request in (*big, *compactions, last):
-        assert "result" in await client.answer(request)
-    names = [message["method"] for message in client.messages if message.get("method", "").startswith("pi/")]
-    assert names.count("pi/compaction_start") == names.count("pi/compaction_end") == 3
-    assert names.count("pi/entry_appended") <= MAX_WAITING_PUSHES + 200
-    assert names.count("pi/session_info_changed") <= 3
-    assert client.named("pi/session_info_changed")[-1]["name"] == "noted last"
-    numbers = [push["seq"] for push in client.named("pi/entry_appended")]
-    assert numbers == sorted(numbers)
-    assert numbers[-1] > len(names), "a gap tells that something was dropped"
 
 
 def test_entries_are_pushed_as_they_are():
