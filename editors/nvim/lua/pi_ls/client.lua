@@ -127,10 +127,25 @@ function M.gone(client_id, code, signal)
   require('pi_ls.events').announce('PiLsExit', { client_id = client_id, code = code, signal = signal })
 end
 
+---What helps against an error, by its kind.
+local REMEDIES = {
+  NoSession = ':PiLs new begins a session, :PiLs sessions shows those there are',
+  NoModel = ':PiLs model chooses one',
+  Untrusted = ':PiLs trust changes that',
+}
+
 ---@param err lsp.ResponseError
 ---@return string a sentence for a person
-local function explain(err)
-  return type(err.message) == 'string' and vim.trim(err.message) or vim.inspect(err)
+function M.explain(err)
+  if type(err.message) ~= 'string' then
+    return vim.inspect(err)
+  end
+  local message, home = vim.trim(err.message), vim.fs.normalize('~')
+  if home ~= '/' then
+    message = message:gsub(vim.pesc(home .. '/'), '~/')
+  end
+  local remedy = type(err.data) == 'table' and REMEDIES[err.data.kind]
+  return remedy and ('%s. %s.'):format(message:gsub('%.$', ''), remedy) or message
 end
 
 ---Sends a command. `callback` gets the error or the result; without one, errors are shown.
@@ -159,7 +174,7 @@ end
 
 ---@param err lsp.ResponseError
 function M.show_error(err)
-  require('pi_ls.notify').error(explain(err))
+  require('pi_ls.notify').error(M.explain(err))
 end
 
 ---Asks and waits, for completion; nil where there is no answer in time.

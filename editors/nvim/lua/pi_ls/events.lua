@@ -174,6 +174,9 @@ local ACT = {
   auto_compaction_paused = function(_, params)
     require('pi_ls.notify').warn(params.message)
   end,
+  settings_problem = function(_, params)
+    require('pi_ls.notify').warn(('%s: %s'):format(params.file or 'settings', params.message))
+  end,
 }
 
 ---Takes in one event. A plain function: tests and other plugins may call it with an event of their own.
