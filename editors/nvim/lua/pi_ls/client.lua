@@ -127,9 +127,10 @@ function M.gone(client_id, code, signal)
   require('pi_ls.events').announce('PiLsExit', { client_id = client_id, code = code, signal = signal })
 end
 
+local NO_SESSION = 'no session here. :PiLs new begins one, :PiLs sessions lists them.'
+
 ---What helps against an error, by its kind.
 local REMEDIES = {
-  NoSession = ':PiLs new begins a session, :PiLs sessions shows those there are',
   NoModel = ':PiLs model chooses one',
   Untrusted = ':PiLs trust changes that',
 }
@@ -140,11 +141,15 @@ function M.explain(err)
   if type(err.message) ~= 'string' then
     return vim.inspect(err)
   end
+  local kind = type(err.data) == 'table' and err.data.kind
+  if kind == 'NoSession' then
+    return NO_SESSION -- short, for whoever tries everything at first: no prompt to press ENTER
+  end
   local message, home = vim.trim(err.message), vim.fs.normalize('~')
   if home ~= '/' then
     message = message:gsub(vim.pesc(home .. '/'), '~/')
   end
-  local remedy = type(err.data) == 'table' and REMEDIES[err.data.kind]
+  local remedy = REMEDIES[kind]
   return remedy and ('%s. %s.'):format(message:gsub('%.$', ''), remedy) or message
 end
 

@@ -6,6 +6,7 @@ local FILTERS = { 'default', 'no-tools', 'user-only', 'labeled-only', 'all' }
 local REFRESH_MS = 100
 local SLOWER = 2 -- pauses are at least this often as long as a reading
 local TEXT_WIDTH = 100
+local TEXT_CELLS = 36 -- of what is said where there is no tree
 local KIND_WIDTH = 11
 local TOKENS_WIDTH = 5 -- shown at the right edge, of folds too
 local namespace = vim.api.nvim_create_namespace('pi_ls_tree')
@@ -165,7 +166,8 @@ end
 local function put_text(bufnr, text)
   view.rows, view.keys = {}, {}
   vim.api.nvim_buf_clear_namespace(bufnr, namespace, 0, -1)
-  require('pi_ls.view').set_lines(bufnr, 0, -1, { text })
+  local views = require('pi_ls.view')
+  views.set_lines(bufnr, 0, -1, views.wrapped(text, TEXT_CELLS))
 end
 
 ---Where a window's cursor is, and where it belongs after the next reading.
