@@ -76,6 +76,7 @@ local function choices(client, callback)
 end
 
 ---Calls back with whether nothing is left behind: the target is below the place the session is at.
+---One page is looked at; whoever goes very far ahead is asked for nothing's sake.
 ---@param client vim.lsp.Client
 ---@param target string
 ---@param callback fun(leaves_nothing: boolean)
@@ -86,8 +87,8 @@ local function leaves_nothing(client, target, callback)
     return
   end
   local below = { rootId = session.info.leafId, filter = 'all' }
-  require('pi_ls.outline').fetch(client, below, function(nodes)
-    callback(vim.iter(nodes or {}):any(function(node)
+  require('pi_ls.client').command(client, 'pi.getTree', below, function(err, result)
+    callback(vim.iter(not err and result.nodes or {}):any(function(node)
       return node.id == target
     end))
   end)

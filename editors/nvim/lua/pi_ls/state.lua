@@ -37,7 +37,7 @@
 ---@field sessions table<string, pi_ls.Session>
 ---@field current? string id of the session commands mean
 ---@field approvals pi_ls.Approval[] oldest first
----@field problems table[] what was told about files and settings
+---@field problems table[] what was told about files and settings, each once; `times` says how often
 
 local M = {}
 
