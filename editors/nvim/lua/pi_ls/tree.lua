@@ -18,11 +18,11 @@ local namespace = vim.api.nvim_create_namespace('pi_ls_tree')
 ---@field pending boolean a refresh is on its way
 ---@field reading integer the number of the reading that is on its way, or of the last
 ---@field loading? integer the server that is asked just now
----@field took_ms number how long the last one took
+---@field rest_until number when the next may begin by itself (ms of `vim.uv.now`)
 ---@field root? string the project it shows
 
 ---@type pi_ls.TreeView
-local view = { filter = 1, rows = {}, keys = {}, pending = false, reading = 0, took_ms = 0 }
+local view = { filter = 1, rows = {}, keys = {}, pending = false, reading = 0, rest_until = 0 }
 
 ---@return vim.lsp.Client?
 local function client()
@@ -193,7 +193,7 @@ function M.refresh(focus)
   end
   view.reading = view.reading + 1
   view.loading = one.id
-  local reading, begun = view.reading, vim.uv.hrtime()
+  local reading, begun = view.reading, vim.uv.now()
   local line, id = place_of(views.window(bufnr))
   local function shown()
     return reading == view.reading and vim.api.nvim_buf_is_valid(bufnr)
@@ -202,7 +202,8 @@ function M.refresh(focus)
     if not shown() then
       return
     end
-    view.loading, view.took_ms = nil, (vim.uv.hrtime() - begun) / 1e6
+    local now = vim.uv.now()
+    view.loading, view.rest_until = nil, now + SLOWER * (now - begun)
     local window = views.window(bufnr)
     -- Whoever has moved on while it was read stays there.
     local stayed = window and vim.api.nvim_win_get_cursor(window)[1] == line
@@ -249,7 +250,7 @@ local function refresh_soon()
       M.refresh()
     end
   end
-  vim.defer_fn(now, math.max(REFRESH_MS, SLOWER * view.took_ms))
+  vim.defer_fn(now, math.max(REFRESH_MS, view.rest_until - vim.uv.now()))
 end
 
 ---@param how? pi_ls.Navigation
