@@ -31,10 +31,17 @@
                      (lambda () (seq-find (lambda (one) (string-match-p pattern one))
                                           pi-ls-tests--messages))))
 
+(defun pi-ls-tests--fragment ()
+  "The lines for an init file, as the README has them."
+  (with-temp-buffer
+    (insert-file-contents (getenv "PI_LS_README"))
+    (search-forward "```elisp\n")
+    (let ((start (point)))
+      (search-forward "\n```")
+      (read (format "(progn %s)" (buffer-substring start (match-beginning 0)))))))
+
 (ert-deftest pi-ls-connect-compact-undo-and-branch ()
-  (add-to-list 'eglot-server-programs
-               (cons 'text-mode (list (getenv "PI_LS_PYTHON") "-m" "pi_ls")))
-  (add-hook 'eglot-managed-mode-hook #'pi-ls-meter-mode)
+  (eval (pi-ls-tests--fragment) t)
   (find-file (expand-file-name "notes.txt" (getenv "PI_LS_PROJECT")))
   (text-mode)
   (apply #'eglot--connect (eglot--guess-contact))

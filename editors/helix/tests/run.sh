@@ -53,5 +53,10 @@ t send-keys ':lsp-workspace-command pi.undoCompaction' Enter
 until_ 'and taken back' grep -q 'pi_ls.leaf' "$session"
 t send-keys ':lsp-workspace-command pi.forkSession' Enter
 until_ 'an error stands in the log' grep -q 'entryId' "$XDG_CACHE_HOME/helix/helix.log"
+version=$("${HELIX:-hx}" --version | grep -Eo '[0-9]+\.[0-9]+' | head -1)
+if [ "$(printf '%s\n' 25.07 "$version" | sort -V | head -1)" = 25.07 ]; then
+    t send-keys ':lsp-workspace-command pi.setSessionName {"name": "from Helix"}' Enter
+    until_ 'arguments arrive' grep -q '"name":"from Helix"' "$session"
+fi
 t send-keys ':q!' Enter
 echo 'all seen in Helix'

@@ -14,6 +14,7 @@ vim.api.nvim_create_user_command('PiLs', function(command)
 end, {
   nargs = '*',
   range = true,
+  bang = true,
   desc = 'pi sessions: see :help :PiLs',
   complete = function(lead, line)
     return require('pi_ls.commands').complete(lead, line)

@@ -120,6 +120,13 @@ T.test('whoever reads further up is not moved', function()
   T.eq(1, vim.fn.line('.'))
 end)
 
+T.test('whoever opens it anew sees its end', function()
+  vim.cmd('normal! gg')
+  vim.cmd.close()
+  vim.cmd('PiLs transcript')
+  T.eq(vim.fn.line('$'), vim.fn.line('.'))
+end)
+
 T.test('retries, queue, failures', function()
   push('auto_retry_start', { attempt = 1, maxAttempts = 3, delayMs = 10, errorMessage = 'overloaded' })
   T.eq('pi 64% (auto) retry 1/3', require('pi_ls.status').get())

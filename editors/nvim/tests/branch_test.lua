@@ -68,10 +68,25 @@ T.test('the tree: path and leaf as signs, folds only where the talk forks', func
   T.ok(vim.api.nvim_get_current_line():find('tests pass', 1, true), 'the cursor is at the leaf')
 end)
 
-T.test('folds close a branch', function()
+T.test('what forks off stands folded beside the path, which stays flat and whole', function()
   on_line('Try the other')
-  vim.cmd('normal! zc')
   local line = vim.fn.line('.')
+  T.eq({ line, line + 1 }, { vim.fn.foldclosed(line), vim.fn.foldclosedend(line) })
+  local text = vim.fn.foldtextresult(line)
+  T.ok(text:find('Try the other way', 1, true) and text:find('2 entries', 1, true), text)
+  T.ok(vim.fn.strdisplaywidth(text) < vim.api.nvim_win_get_width(0), text)
+  T.eq('0', require('pi_ls.tree').foldexpr(line + 2))
+  T.ok(tree_lines()[line + 2]:match('^user       Now the tests'), tree_lines()[line + 2])
+end)
+
+T.test('folds open and close a branch', function()
+  on_line('Try the other')
+  vim.cmd('normal! zo')
+  local line = vim.fn.line('.')
+  T.eq(-1, vim.fn.foldclosed(line))
+  vim.cmd('PiLs tree')
+  T.eq(-1, vim.fn.foldclosed(line)) -- coming back closes nothing
+  vim.cmd('normal! zc')
   T.eq(line, vim.fn.foldclosed(line))
   T.eq(line + 1, vim.fn.foldclosedend(line))
   vim.cmd('normal! zR')
@@ -214,6 +229,127 @@ T.test('filters, whole entries, ids, keys', function()
   local keys = table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, false), '\n')
   T.ok(keys:find('go here', 1, true), vim.api.nvim_buf_get_name(0) .. keys)
   press('q')
+end)
+
+T.test('a talk that forked many times is as flat as one that never did', function()
+  local nodes, parent = {}, nil
+  local function add(id, on_path, children)
+    table.insert(nodes, {
+      id = id,
+      parentId = parent,
+      onPath = on_path,
+      childCount = children,
+      type = 'message',
+      role = 'user',
+      text = id,
+      tokens = 1,
+    })
+  end
+  for turn = 1, 300 do
+    add('p' .. turn, true, 2)
+    parent = 'p' .. turn
+    add('b' .. turn, false, 0)
+  end
+  add('end', true, 0)
+  local rows = require('pi_ls.outline').arrange(nodes)
+  T.eq(601, #rows)
+  for _, row in ipairs(rows) do
+    local beside = row.node.id:sub(1, 1) == 'b'
+    T.eq({ beside and 1 or 0, beside }, { row.depth, row.begins })
+  end
+  for _, node in ipairs(nodes) do
+    node.onPath = false -- the same branch, left: still flat, by what hangs on it
+  end
+  nodes[1].onPath = true
+  for _, row in ipairs(require('pi_ls.outline').arrange(nodes)) do
+    T.ok(row.depth < 2, row.node.id)
+  end
+end)
+
+T.test('a branch that comes after the path in the file stands beside the entry it left', function()
+  local function node(id, parent, on_path)
+    return { id = id, parentId = parent, onPath = on_path }
+  end
+  local rows = require('pi_ls.outline').arrange {
+    node('a', nil, true),
+    node('b', 'a', true),
+    node('c', 'b', true),
+    node('x', 'a', false),
+    node('y', 'x', false),
+  }
+  T.eq(
+    { 'a0', 'x1', 'y1', 'b0', 'c0' },
+    vim.tbl_map(function(row)
+      return row.node.id .. row.depth
+    end, rows)
+  )
+end)
+
+T.test('nothing is asked where nothing is left behind', function()
+  T.choose('No summary')
+  vim.cmd('PiLs branch a2')
+  T.wait('at the end', function()
+    return leaf() == 'a2'
+  end)
+  vim.cmd('PiLs branch a1')
+  T.wait('moved up', function()
+    return leaf() == 'a1'
+  end)
+  vim.ui.select = function()
+    error('asked')
+  end
+  vim.cmd('PiLs branch a2')
+  T.wait('moved down', function()
+    return leaf() == 'a2'
+  end)
+end)
+
+T.test('the option “summary” answers the question', function()
+  vim.ui.select = function()
+    error('asked')
+  end
+  local options = vim.g.pi_ls
+  vim.g.pi_ls = vim.tbl_extend('force', options, { summary = 'none' })
+  vim.cmd('PiLs branch a3')
+  T.wait('moved', function()
+    return leaf() == 'a3'
+  end)
+  vim.g.pi_ls = vim.tbl_extend('force', options, { summary = 'summarize' })
+  vim.cmd('PiLs branch a2')
+  T.message('moved, with a summary')
+  vim.g.pi_ls = options
+  T.choose('No summary')
+  vim.cmd('PiLs branch a2')
+  T.wait('back', function()
+    return leaf() == 'a2'
+  end)
+end)
+
+T.test('the cursor stays with its entry when the tree changes above it, and with the leaf', function()
+  vim.cmd('PiLs tree')
+  press('fff') -- round to the default
+  T.wait('the whole tree', function()
+    return vim.iter(tree_lines()):any(function(text)
+      return text:find('tests pass', 1, true)
+    end)
+  end)
+  local function at(pattern)
+    return function()
+      return vim.api.nvim_get_current_line():find(pattern, 1, true)
+    end
+  end
+  vim.cmd('normal! zR')
+  on_line('tests pass')
+  local line = vim.fn.line('.')
+  on_line('Now the tests')
+  require('pi_ls.client').command(require('pi_ls.client').get(), 'pi.navigateTree', { targetId = 'a3' })
+  T.wait('the branches change places', function()
+    return leaf() == 'a3' and not tree_lines()[line]:find('tests pass', 1, true)
+  end)
+  T.ok(at('Now the tests')(), vim.api.nvim_get_current_line())
+  on_line('slower')
+  require('pi_ls.client').command(require('pi_ls.client').get(), 'pi.navigateTree', { targetId = 'a2' })
+  T.wait('the cursor goes along with the leaf', at('tests pass'))
 end)
 
 T.test('branchSummary.enabled puts the summary first, skipPrompt asks nothing', function()

@@ -189,9 +189,82 @@ T.test('options: defaults, wrong values and unknown keys by name', function()
     end, problems)
   )
   T.eq('vim.g.pi_ls.cmd: expected a list of strings, found "pi-ls"', problems[2].message)
+  problems = select(
+    2,
+    resolve {
+      model = 'm200',
+      summary = 'maybe',
+      windows = { tree = 'sideways 64', text = 'tab', prompt = '8', transcript = 'quit | vertical' },
+    }
+  )
+  T.eq(
+    { 'model', 'summary', 'windows.transcript', 'windows.tree' },
+    vim.tbl_map(function(problem)
+      return problem.key
+    end, problems)
+  )
+  T.eq(
+    'vim.g.pi_ls.windows.tree: expected modifiers and a size (see :split), found "sideways 64"',
+    problems[4].message
+  )
+  config, problems = resolve(function()
+    error('no such file')
+  end)
+  T.eq({ { 'pi-ls' }, 1 }, { config.cmd, #problems })
+  T.ok(problems[1].message:match('^vim%.g%.pi_ls: the function failed: .*no such file'), problems[1].message)
   problems = select(2, resolve(7))
   T.eq(1, #problems)
   T.eq({ prefix = 'ctx', warning = 70, error = 90 }, resolve({ status = { prefix = 'ctx' } }).status)
+end)
+
+T.test('settings that are wrong are told', function()
+  local options = vim.g.pi_ls
+  vim.g.pi_ls = vim.tbl_extend('force', options, { settings = { compaction = { reserveTokens = 'many' } } })
+  local pushed = T.count('PiLsSettingsProblem')
+  vim.cmd('PiLs restart')
+  T.message('compaction%.reserveTokens')
+  T.wait('session', function()
+    return status() ~= ''
+  end)
+  vim.cmd('PiLs reload')
+  T.message('settings read, 1 problems')
+  require('pi_ls.events').handle(pushed[1].client_id, 'settings_problem', vim.deepcopy(pushed[1].params))
+  vim.wait(50)
+  local told = vim.tbl_filter(function(message)
+    return message:find('reserveTokens', 1, true)
+  end, T.messages)
+  T.eq(1, #told)
+  T.ok(told[1]:match('^pi: compaction%.reserveTokens in initializationOptions'), told[1])
+  vim.g.pi_ls = options
+  vim.cmd('PiLs restart')
+  T.wait('back', function()
+    return status() == 'pi 10% (auto)'
+  end)
+end)
+
+T.test('keys are shown whole in a narrow terminal, and no view is squeezed to a sliver', function()
+  local columns = vim.o.columns
+  vim.o.columns = 100
+  vim.cmd('silent! only | PiLs transcript')
+  vim.cmd('wincmd p | PiLs tree')
+  for _, window in ipairs(vim.api.nvim_tabpage_list_wins(0)) do
+    T.ok(vim.api.nvim_win_get_width(window) >= 20, vim.api.nvim_win_get_width(window))
+  end
+  vim.cmd('silent! only')
+  vim.o.columns = 40
+  T.ok(vim.wo.winbar:find('%<', 1, true), 'a long name is cut, not the hint')
+  vim.api.nvim_feedkeys('g?', 'xt', false)
+  local width = vim.api.nvim_win_get_width(0)
+  T.ok(width <= 38, width)
+  local lines = vim.api.nvim_buf_get_lines(0, 0, -1, false)
+  T.eq(#lines, vim.api.nvim_win_get_height(0))
+  for _, text in ipairs(lines) do
+    T.ok(vim.fn.strdisplaywidth(text) <= width, text)
+  end
+  T.ok(table.concat(lines, ' '):gsub('%s+', ' '):find('user-only, labeled-only, all', 1, true))
+  vim.api.nvim_feedkeys('q', 'xt', false)
+  vim.o.columns = columns
+  vim.cmd.edit(two .. '/a.txt')
 end)
 
 T.test('what the server is told', function()
@@ -257,6 +330,35 @@ T.test('every subcommand, option, event and highlight group stands in the help',
   end
 end)
 
+T.test('the help names nothing that is not there', function()
+  local help = F.read(vim.fs.dirname(here) .. '/doc/pi_ls.txt')
+  for name in help:gmatch('%*:PiLs%-(%S+)%*') do
+    T.ok(require('pi_ls.commands').subcommands[name], name)
+  end
+  local highlights = require('pi_ls.highlights')
+  for group in help:gmatch('hl%-(PiLs%w+)') do
+    T.ok(highlights.links[group] or highlights.badges[group], group)
+  end
+  local events = { PiLsExit = true, PiLsLabel = true, PiLsSummarizing = true }
+  for _, event in ipairs(require('pi_ls.events').names()) do
+    events[require('pi_ls.events').pattern(event)] = true
+  end
+  for event in help:match('%*pi_ls%-events%*.-%*pi_ls%-highlights%*'):gmatch('PiLs%u%w*') do
+    T.ok(events[event] or highlights.links[event], event)
+  end
+  local kinds = {}
+  for path in vim.fs.dir(vim.fs.dirname(here) .. '/lua/pi_ls') do
+    for kind in F.read(vim.fs.dirname(here) .. '/lua/pi_ls/' .. path):gmatch("kind = '(pi_ls_%w+)'") do
+      kinds[kind] = true
+    end
+  end
+  local named = {}
+  for kind in help:gmatch('`(pi_ls_%w+)`') do
+    named[kind] = true
+  end
+  T.eq(kinds, named)
+end)
+
 T.test('every <Plug> map runs a subcommand', function()
   local count = 0
   for _, map in ipairs(vim.api.nvim_get_keymap('n')) do
@@ -284,9 +386,11 @@ T.test('a missing program is told once, in words, and by checkhealth', function(
   vim.cmd.edit(one .. '/newer.py')
   T.message('"/nowhere/pi%-ls" cannot be started')
   T.eq(1, #T.messages)
+  local source = T.messages[1]:match('%(pip install (%S+)%)')
+  T.ok(vim.uv.fs_stat(vim.fn.expand(source) .. '/pyproject.toml'), source)
   T.messages = {}
   vim.cmd('PiLs compact')
-  T.message('pip install pi%-ls')
+  T.message('pip install ' .. vim.pesc(source))
   vim.cmd('checkhealth pi_ls')
   local text = table.concat(vim.api.nvim_buf_get_lines(0, 0, -1, false), '\n')
   T.ok(text:find('ERROR "/nowhere/pi-ls" cannot be started', 1, true), text)

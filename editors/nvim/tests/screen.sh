@@ -60,8 +60,10 @@ type_ q
 type_ ':PiLs tree' Enter
 see '◆ .*assistant +I decided against it'
 see '\[ready to merge\] Implemented'
-type_ '/├ user' Enter
-see '├ user'
+type_ '/├ user' Enter zz
+see '├ user .*as yo'
+type_ zc
+see '├ user .* … [0-9]+ entries'
 shot tree 'The tree of a session'
 
 type_ 'g?'

@@ -127,10 +127,30 @@ function M.gone(client_id, code, signal)
   require('pi_ls.events').announce('PiLsExit', { client_id = client_id, code = code, signal = signal })
 end
 
+local NO_SESSION = 'no session here. :PiLs new begins one, :PiLs sessions lists them.'
+
+---What helps against an error, by its kind.
+local REMEDIES = {
+  NoModel = ':PiLs model chooses one',
+  Untrusted = ':PiLs trust changes that',
+}
+
 ---@param err lsp.ResponseError
 ---@return string a sentence for a person
-local function explain(err)
-  return type(err.message) == 'string' and vim.trim(err.message) or vim.inspect(err)
+function M.explain(err)
+  if type(err.message) ~= 'string' then
+    return vim.inspect(err)
+  end
+  local kind = type(err.data) == 'table' and err.data.kind
+  if kind == 'NoSession' then
+    return NO_SESSION -- short, for whoever tries everything at first: no prompt to press ENTER
+  end
+  local message, home = vim.trim(err.message), vim.fs.normalize('~')
+  if home ~= '/' then
+    message = message:gsub(vim.pesc(home .. '/'), '~/')
+  end
+  local remedy = REMEDIES[kind]
+  return remedy and ('%s. %s.'):format(message:gsub('%.$', ''), remedy) or message
 end
 
 ---Sends a command. `callback` gets the error or the result; without one, errors are shown.
@@ -159,7 +179,7 @@ end
 
 ---@param err lsp.ResponseError
 function M.show_error(err)
-  require('pi_ls.notify').error(explain(err))
+  require('pi_ls.notify').error(M.explain(err))
 end
 
 ---Asks and waits, for completion; nil where there is no answer in time.

@@ -6,6 +6,7 @@ local M = {}
 ---@field text string everything after the subcommand
 ---@field words string[]
 ---@field range? { [1]: integer, [2]: integer }
+---@field bang boolean
 ---@field client vim.lsp.Client
 
 ---@class pi_ls.Subcommand
@@ -13,6 +14,7 @@ local M = {}
 ---@field run fun(arguments: pi_ls.Arguments)
 ---@field complete? fun(lead: string): string[]
 ---@field alone? boolean works without a server
+---@field more? string what it does nothing without
 
 ---@param ... string
 ---@return fun(lead: string): string[]
@@ -82,18 +84,17 @@ end
 ---@param given pi_ls.Arguments
 local function auto(given)
   local word = given.words[1]
-  local current = require('pi_ls.state').current(given.client.id)
-  local usage = current and current.usage or {}
   if word ~= 'on' and word ~= 'off' then
-    local enabled = usage.autoCompactionEnabled
-    if enabled == nil and current then
-      enabled = current.info.autoCompactionEnabled
-    end
-    local state = enabled == nil and 'unknown'
-      or usage.autoCompactionPaused and 'paused'
-      or enabled and 'on'
-      or 'off'
-    require('pi_ls.notify').info('automatic compaction is ' .. state)
+    require('pi_ls.client').command(given.client, 'pi.sessionState', nil, function(err, state)
+      if err then
+        require('pi_ls.client').show_error(err)
+        return
+      end
+      local current = require('pi_ls.state').current(given.client.id)
+      local paused = current and current.usage and current.usage.autoCompactionPaused
+      local how = not state.autoCompactionEnabled and 'off' or paused and 'paused' or 'on'
+      require('pi_ls.notify').info('automatic compaction is ' .. how)
+    end)
     return
   end
   simple('pi.setAutoCompaction', { enabled = word == 'on' }, function(result)
@@ -180,6 +181,14 @@ local function thinking(given)
 end
 
 ---@param given pi_ls.Arguments
+local function trust(given)
+  simple('pi.setTrust', { trusted = given.words[1] ~= 'off' }, function(state)
+    local saved = state.notSaved and (' (%s)'):format(state.notSaved) or ''
+    return (state.trusted and 'this project is trusted' or 'this project is not trusted') .. saved
+  end)(given)
+end
+
+---@param given pi_ls.Arguments
 local function bash(given)
   local client = require('pi_ls.client')
   client.command(given.client, 'pi.bash', { command = given.text }, function(err, result)
@@ -238,7 +247,7 @@ M.subcommands = {
     run = auto,
     complete = words('on', 'off'),
   },
-  bash = { summary = 'run a shell command, and tell the agent', run = bash },
+  bash = { summary = 'run a shell command, and tell the agent', run = bash, more = 'a command' },
   branch = {
     summary = 'go to another branch or an earlier message; "-": back',
     run = branch,
@@ -264,7 +273,11 @@ M.subcommands = {
     run = export,
     complete = words('markdown', 'jsonl'),
   },
-  followup = { summary = 'a prompt for when the agent has stopped', run = prompt('pi.followUp') },
+  followup = {
+    summary = 'a prompt for when the agent has stopped',
+    run = prompt('pi.followUp'),
+    more = 'a text',
+  },
   fork = {
     summary = 'a new session from before a message of yours',
     run = function(given)
@@ -339,9 +352,9 @@ M.subcommands = {
     end,
   },
   sessions = {
-    summary = 'choose a session of this project',
+    summary = 'choose a session of this project; with ! of any',
     run = function(given)
-      require('pi_ls.sessions').select(given.client, given.text)
+      require('pi_ls.sessions').select(given.client, given.text, given.bang)
     end,
   },
   stats = {
@@ -350,7 +363,7 @@ M.subcommands = {
       require('pi_ls.report').show(given.client, 'stats', 'pi.sessionStats')
     end,
   },
-  steer = { summary = 'tell the agent something while it works', run = prompt('pi.steer') },
+  steer = { summary = 'tell the agent something while it works', run = prompt('pi.steer'), more = 'a text' },
   thinking = {
     summary = 'the thinking level',
     run = thinking,
@@ -371,10 +384,9 @@ M.subcommands = {
     end,
   },
   trust = {
-    summary = 'trust this project: its own settings and extensions',
-    run = simple('pi.setTrust', { trusted = true }, function(state)
-      return state.trusted and 'this project is trusted' or 'this project is not trusted'
-    end),
+    summary = 'trust this project: its own settings and extensions; off: do not',
+    run = trust,
+    complete = words('on', 'off'),
   },
   unqueue = { summary = 'take back what waits to be said, into the prompt', run = unqueue },
   undo = {
@@ -394,21 +406,42 @@ function M.names()
   return names
 end
 
+---Asks for a subcommand; one that needs more than its name is put into the command line.
+local function menu()
+  vim.ui.select(M.names(), {
+    prompt = 'PiLs',
+    kind = 'pi_ls_menu',
+    format_item = function(name)
+      return ('%-10s  %s'):format(name, M.subcommands[name].summary)
+    end,
+  }, function(name)
+    if name and M.subcommands[name].more then
+      vim.api.nvim_feedkeys(':PiLs ' .. name .. ' ', 'n', false)
+    elseif name then
+      vim.cmd.PiLs(name)
+    end
+  end)
+end
+
 ---@param command vim.api.keyset.create_user_command.command_args
 function M.run(command)
   local name, text = command.args:match('^(%S*)%s*(.-)%s*$')
   local subcommand = M.subcommands[name]
-  if not subcommand then
-    local problem = name == '' and '' or ('there is no :PiLs %s. '):format(name)
-    require('pi_ls.notify')[name == '' and 'info' or 'error'](
-      problem .. 'Subcommands: ' .. table.concat(M.names(), ', ')
-    )
+  if name == '' then
+    menu()
+    return
+  elseif not subcommand then
+    require('pi_ls.notify').error(('there is no :PiLs %s; :PiLs alone shows what there is'):format(name))
+    return
+  elseif subcommand.more and text == '' then
+    require('pi_ls.notify').error((':PiLs %s needs %s'):format(name, subcommand.more))
     return
   end
   ---@type pi_ls.Arguments
   local arguments = {
     text = text,
     words = vim.split(text, '%s+', { trimempty = true }),
+    bang = command.bang,
     range = command.range > 0 and { command.line1, command.line2 } or nil,
   }
   if subcommand.alone then

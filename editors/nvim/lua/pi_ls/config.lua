@@ -22,6 +22,7 @@
 ---@field session_dir? string instead of `sessions` in the agent directory
 ---@field model? string `provider/id`, for sessions that name none
 ---@field token_estimator? 'tiktoken'|'chars'
+---@field summary 'ask'|'none'|'summarize' what happens to a branch that is left
 ---@field settings table pi's settings; they win over its files
 ---@field status pi_ls.Status.Config
 ---@field windows pi_ls.Windows.Config
@@ -42,6 +43,7 @@ M.defaults = {
   session_dir = nil,
   model = nil,
   token_estimator = nil,
+  summary = 'ask',
   settings = {},
   status = { prefix = 'pi', warning = 70, error = 90 },
   windows = {
@@ -94,6 +96,30 @@ local function boolean_or_function(value)
   return type(value) ~= 'boolean' and type(value) ~= 'function' and 'boolean or function' or nil
 end
 
+---@type pi_ls.Check
+local function model(value)
+  return not (type(value) == 'string' and value:match('^[^/]+/.')) and 'provider/id' or nil
+end
+
+---The command that opens a window, of modifiers and a size.
+---@param how string
+---@return string
+function M.split_command(how)
+  local modifiers, size = how:match('^%s*(.-)%s*(%d*)%s*$')
+  return vim.trim(('%s %ssplit'):format(modifiers, size))
+end
+
+---@type pi_ls.Check
+local function window(value)
+  if type(value) == 'string' then
+    local ok, parsed = pcall(vim.api.nvim_parse_cmd, M.split_command(value), {})
+    if ok and parsed.cmd == 'split' then
+      return
+    end
+  end
+  return 'modifiers and a size (see :split)'
+end
+
 ---A check for every option; a table is a group of options.
 local CHECKS = {
   cmd = strings,
@@ -102,11 +128,12 @@ local CHECKS = {
   auto_open = one_of('latest', 'none'),
   agent_dir = a('string'),
   session_dir = a('string'),
-  model = a('string'),
+  model = model,
   token_estimator = one_of('tiktoken', 'chars'),
+  summary = one_of('ask', 'none', 'summarize'),
   settings = a('table'),
   status = { prefix = a('string'), warning = percent, error = percent },
-  windows = { tree = a('string'), transcript = a('string'), prompt = a('string'), text = a('string') },
+  windows = { tree = window, transcript = window, prompt = window, text = window },
 }
 
 ---Takes what is right of `given` over the defaults, and notes the rest.
@@ -150,7 +177,12 @@ end
 ---@return pi_ls.Problem[]
 function M.resolve(given)
   if type(given) == 'function' then
-    given = given()
+    local ok, value = pcall(given)
+    if not ok then
+      local message = ('vim.g.pi_ls: the function failed: %s'):format(value)
+      return vim.deepcopy(M.defaults), { { key = '', message = message } }
+    end
+    given = value
   end
   if given ~= nil and type(given) ~= 'table' then
     local message = ('vim.g.pi_ls: expected table or function, found %s'):format(vim.inspect(given))

@@ -24,7 +24,13 @@ local function nothing() end
 
 ---@type pi_ls.Apply
 local function problem(_, params, instance)
-  table.insert(instance.problems, params)
+  for _, known in ipairs(instance.problems) do
+    if known.file == params.file and known.message == params.message and known.error == params.error then
+      known.times = known.times + 1
+      return
+    end
+  end
+  table.insert(instance.problems, vim.tbl_extend('force', params, { times = 1 }))
 end
 
 ---@type table<string, pi_ls.Apply> what an event changes in what is known of its session
@@ -173,6 +179,14 @@ local ACT = {
   end,
   auto_compaction_paused = function(_, params)
     require('pi_ls.notify').warn(params.message)
+  end,
+  settings_problem = function(client_id, params)
+    for _, known in ipairs(require('pi_ls.state').of(client_id).problems) do
+      if known.file == params.file and known.message == params.message and known.times == 1 then
+        local named = not params.file or params.message:find(params.file, 1, true)
+        require('pi_ls.notify').warn(named and params.message or params.file .. ': ' .. params.message)
+      end
+    end
   end,
 }
 

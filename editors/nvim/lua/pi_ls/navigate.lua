@@ -75,9 +75,33 @@ local function choices(client, callback)
   end)
 end
 
+---Calls back with whether nothing is left behind: the target is below the place the session is at.
+---One page is looked at; whoever goes very far ahead is asked for nothing's sake.
+---@param client vim.lsp.Client
+---@param target string
+---@param callback fun(leaves_nothing: boolean)
+local function leaves_nothing(client, target, callback)
+  local session = require('pi_ls.state').current(client.id)
+  if not session or not session.info.leafId then
+    callback(session ~= nil)
+    return
+  end
+  local below = { rootId = session.info.leafId, filter = 'all' }
+  require('pi_ls.client').command(client, 'pi.getTree', below, function(err, result)
+    callback(vim.iter(not err and result.nodes or {}):any(function(node)
+      return node.id == target
+    end))
+  end)
+end
+
 ---@param client vim.lsp.Client
 ---@param callback fun(how: pi_ls.Navigation)
 local function ask(client, callback)
+  local wanted = require('pi_ls.config').get().summary
+  if wanted ~= 'ask' then
+    callback { summarize = wanted == 'summarize' }
+    return
+  end
   choices(client, function(order, skip)
     if skip then
       callback { summarize = false }
@@ -105,7 +129,7 @@ local function ask(client, callback)
   end)
 end
 
----Moves to an entry. Asks about a summary unless `how.summarize` says.
+---Moves to an entry. Asks about a summary unless `how.summarize` says, or nothing is left behind.
 ---@param client vim.lsp.Client
 ---@param target string
 ---@param how? pi_ls.Navigation
@@ -120,8 +144,14 @@ function M.to(client, target, how)
     go(client, target, how)
     return
   end
-  ask(client, function(chosen)
-    go(client, target, vim.tbl_extend('force', how, chosen))
+  leaves_nothing(client, target, function(nothing)
+    if nothing then
+      go(client, target, vim.tbl_extend('force', how, { summarize = false }))
+      return
+    end
+    ask(client, function(chosen)
+      go(client, target, vim.tbl_extend('force', how, chosen))
+    end)
   end)
 end
 

@@ -1,13 +1,17 @@
 ---Reports to read: what a compaction would do, what the context consists of.
 
+local LABEL_WIDTH = 25
 local M = {}
 
 ---@param label string
 ---@param value string
 ---@return string
 local function row(label, value)
-  return ('%-24s %s'):format(label, value)
+  return label .. (' '):rep(math.max(1, LABEL_WIDTH - vim.fn.strdisplaywidth(label))) .. value
 end
+
+---What the server's categories are called.
+local KINDS = { system = 'instructions', toolResults = 'tool results', unattributed = 'other' }
 
 ---@param files string[]?
 ---@return string
@@ -42,7 +46,7 @@ function M.preview(preview)
     '',
   })
   for _, prompt in ipairs(preview.prompts or {}) do
-    table.insert(lines, row('Prompt ' .. prompt.name, count(prompt.tokens) .. ' tokens'))
+    table.insert(lines, row('Prompt', ('%s, %s tokens'):format(prompt.name, count(prompt.tokens))))
   end
   return lines
 end
@@ -83,13 +87,13 @@ function M.context(usage)
     end
     for _, item in ipairs(items) do
       local share = total > 0 and ('%3d%%'):format(100 * item[2] / total + 0.5) or ''
-      table.insert(lines, ('%-24s %9s  %s'):format(item[1], count(item[2]), share))
+      table.insert(lines, row(item[1], ('%9s  %s'):format(count(item[2]), share)))
     end
   end
   local categories = {}
   for name, value in pairs(usage.categories or {}) do
     if value ~= 0 then
-      table.insert(categories, { name, value })
+      table.insert(categories, { KINDS[name] or name, value })
     end
   end
   shares('By kind', categories)
@@ -103,8 +107,10 @@ function M.context(usage)
 end
 
 ---@param stats table result of `pi.sessionStats`
+---@param client vim.lsp.Client
 ---@return string[]
-function M.stats(stats)
+function M.stats(stats, client)
+  local session = require('pi_ls.state').current(client.id)
   local count = require('pi_ls.numbers').count
   return {
     '# Session',
@@ -118,6 +124,7 @@ function M.stats(stats)
     row('Read from cache', count(stats.tokens.cacheRead)),
     row('Written to cache', count(stats.tokens.cacheWrite)),
     row('Cost', ('$%.4f'):format(stats.cost or 0)),
+    row('File', session and session.info.sessionFile or 'none'),
   }
 end
 
@@ -132,7 +139,7 @@ function M.show(client, name, command, arguments)
       require('pi_ls.client').show_error(err)
       return
     end
-    require('pi_ls.view').text(name, client, M[name](result))
+    require('pi_ls.view').text(name, client, M[name](result, client))
   end)
 end
 

@@ -66,11 +66,20 @@ local function tell_if_missing()
   end)
 end
 
+---The checkout this plugin lies in, which holds the server too; nil where it was put elsewhere.
+---@return string?
+local function checkout()
+  local plugin = vim.fs.dirname(debug.getinfo(1, 'S').source:sub(2)) .. '/../..'
+  local root = vim.fs.normalize(vim.fs.abspath(plugin .. '/../..'))
+  return vim.uv.fs_stat(root .. '/pi_ls/server') and vim.uv.fs_stat(root .. '/pyproject.toml') and root or nil
+end
+
 ---@param cmd string[]
 ---@return string
 function M.how_to_install(cmd)
-  return ('"%s" cannot be started. Install the server (pip install pi-ls), or set vim.g.pi_ls.cmd.'):format(
-    cmd[1]
+  return ('"%s" cannot be started. Install the server (pip install %s), or set vim.g.pi_ls.cmd.'):format(
+    cmd[1],
+    vim.fn.fnamemodify(checkout() or 'its checkout', ':~')
   )
 end
 

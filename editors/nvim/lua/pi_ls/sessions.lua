@@ -5,39 +5,48 @@ local M = {}
 ---@param state table session state
 ---@param how string
 local function told(state, how)
-  local name = state.name or state.sessionId
-  require('pi_ls.notify').info(('%s %s'):format(how, name))
+  local title = require('pi_ls.state').title { id = state.sessionId, info = state }
+  require('pi_ls.notify').info(('%s %s'):format(how, title))
 end
 
 ---@param session table row of `pi.listSessions`
+---@param everywhere boolean
 ---@return string
-local function describe(session)
+local function describe(session, everywhere)
   local numbers = require('pi_ls.numbers')
   local title = session.name or session.firstMessage
   title = title and title ~= '' and title:gsub('%s+', ' ') or session.id
   local details = { ('%d messages'):format(session.messageCount), numbers.ago(session.modified) }
+  if everywhere and session.cwd then
+    table.insert(details, 1, vim.fn.fnamemodify(session.cwd, ':~'))
+  end
   return ('%s  (%s)'):format(vim.fn.strcharpart(title, 0, 70), table.concat(details, ', '))
 end
 
 ---Asks which of the project's sessions to open.
 ---@param client vim.lsp.Client
 ---@param query? string
-function M.select(client, query)
-  local command = require('pi_ls.client').command
-  command(client, 'pi.listSessions', { query = query ~= '' and query or nil }, function(err, result)
+---@param everywhere? boolean those of every project
+function M.select(client, query, everywhere)
+  local arguments = { query = query ~= '' and query or nil, all = everywhere or nil }
+  require('pi_ls.client').command(client, 'pi.listSessions', arguments, function(err, result)
     if err then
       require('pi_ls.client').show_error(err)
       return
     elseif #result.sessions == 0 then
       require('pi_ls.notify').info(
-        query and query ~= '' and 'no session matches' or 'this project has no session yet'
+        query and query ~= '' and 'no session matches'
+          or everywhere and 'there is no session yet'
+          or 'this project has no session yet; :PiLs new begins one'
       )
       return
     end
     vim.ui.select(result.sessions, {
       prompt = 'Session',
       kind = 'pi_ls_session',
-      format_item = describe,
+      format_item = function(session)
+        return describe(session, everywhere == true)
+      end,
     }, function(session)
       if session then
         M.open(client, { path = session.path })

@@ -37,10 +37,11 @@
 ---@field sessions table<string, pi_ls.Session>
 ---@field current? string id of the session commands mean
 ---@field approvals pi_ls.Approval[] oldest first
----@field problems table[] what was told about files and settings
+---@field problems table[] what was told about files and settings, each once; `times` says how often
 
 local M = {}
 
+local TITLE_LENGTH = 13
 local instances = {} ---@type table<integer, pi_ls.Instance>
 
 ---@param client vim.lsp.Client
@@ -81,6 +82,20 @@ function M.session(instance, id)
       queued = 0,
     }
   return instance.sessions[id]
+end
+
+---What a session is called: by its name, else by the beginning of its id.
+---@param session? pi_ls.Session
+---@return string
+function M.title(session)
+  if not session then
+    return 'no session'
+  end
+  local name = vim.trim(session.info.name or '')
+  if name ~= '' then
+    return name
+  end
+  return session.info.messageCount == 0 and 'new session' or session.id:sub(1, TITLE_LENGTH)
 end
 
 ---The session that commands without a session mean.

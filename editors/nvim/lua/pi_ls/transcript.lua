@@ -7,6 +7,7 @@ local M = {}
 
 local DRAW_MS = 40
 local RELOAD_MS = 100
+local NOTHING = '(nothing has been said yet)'
 
 ---@class pi_ls.TranscriptView
 ---@field root? string the project it shows
@@ -14,11 +15,12 @@ local RELOAD_MS = 100
 ---@field live? table the assistant message being written
 ---@field tools table<string, table> tools at work, by call id
 ---@field order string[] their call ids
+---@field note string what stands there where nothing else does
 ---@field drawing boolean
 ---@field reloading boolean
 
 ---@type pi_ls.TranscriptView
-local view = { settled = 0, tools = {}, order = {}, drawing = false, reloading = false }
+local view = { settled = 0, tools = {}, order = {}, note = '', drawing = false, reloading = false }
 
 ---@return integer?
 local function buffer()
@@ -67,7 +69,7 @@ local function tail()
     end
     table.insert(lines, '')
   end
-  return lines
+  return view.settled == 0 and #lines == 0 and { view.note } or lines
 end
 
 local function draw_tail()
@@ -97,10 +99,9 @@ local function settle(message)
 end
 
 local function name_windows()
-  local session = current()
-  local name = session and (session.info.name or session.info.sessionId) or 'no session'
+  local name = require('pi_ls.state').title(current())
   for _, window in ipairs(vim.fn.win_findbuf(buffer() or -1)) do
-    vim.wo[window].winbar = (' pi: %s  %%=g? keys '):format(name:gsub('%%', '%%%%'))
+    vim.wo[window].winbar = (' pi: %%<%s %%=g? keys '):format(name:gsub('%%', '%%%%'))
   end
 end
 
@@ -125,6 +126,7 @@ function M.reload()
         page(result.cursor)
         return
       end
+      view.note = err and require('pi_ls.client').explain(err) or NOTHING
       put(0, lines)
       view.settled = #lines
       draw_tail()
@@ -251,7 +253,7 @@ end
 function M.open(client, enter)
   local is_same = buffer() ~= nil and view.root == client.root_dir
   view.root = client.root_dir
-  local bufnr, window = require('pi_ls.view').open('session', {
+  local bufnr, window, is_new = require('pi_ls.view').open('session', {
     client = client,
     filetype = 'pi_ls_session',
     markdown = true,
@@ -277,6 +279,9 @@ function M.open(client, enter)
   })
   vim.bo[bufnr].buflisted = false
   vim.wo[window].wrap, vim.wo[window].linebreak = true, true
+  if is_new then
+    vim.api.nvim_win_set_cursor(window, { vim.api.nvim_buf_line_count(bufnr), 0 })
+  end
   if not is_same then
     view.live, view.tools, view.order, view.settled = nil, {}, {}, 0
     watch()

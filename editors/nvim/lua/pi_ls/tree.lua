@@ -4,20 +4,25 @@ local M = {}
 
 local FILTERS = { 'default', 'no-tools', 'user-only', 'labeled-only', 'all' }
 local REFRESH_MS = 100
+local SLOWER = 2 -- pauses are at least this often as long as a reading
 local TEXT_WIDTH = 100
+local TEXT_CELLS = 36 -- of what is said where there is no tree
 local KIND_WIDTH = 11
+local TOKENS_WIDTH = 5 -- shown at the right edge, of folds too
 local namespace = vim.api.nvim_create_namespace('pi_ls_tree')
 
 ---@class pi_ls.TreeView
 ---@field filter integer index in FILTERS
----@field nodes pi_ls.Node[] one a line
----@field levels string[] fold level of each line
+---@field rows pi_ls.Row[] one a line
+---@field keys string[] what each line shows, as one text
 ---@field pending boolean a refresh is on its way
----@field loading boolean pages are on their way
+---@field reading integer the number of the reading that is on its way, or of the last
+---@field loading? integer the server that is asked just now
+---@field rest_until number when the next may begin by itself (ms of `vim.uv.now`)
 ---@field root? string the project it shows
 
 ---@type pi_ls.TreeView
-local view = { filter = 1, nodes = {}, levels = {}, pending = false, loading = false }
+local view = { filter = 1, rows = {}, keys = {}, pending = false, reading = 0, rest_until = 0 }
 
 ---@return vim.lsp.Client?
 local function client()
@@ -89,102 +94,153 @@ end
 
 ---@return pi_ls.Node?
 local function under_cursor()
-  return view.nodes[vim.api.nvim_win_get_cursor(0)[1]]
+  local row = view.rows[vim.api.nvim_win_get_cursor(0)[1]]
+  return row and row.node
 end
 
 ---@param window integer
-local function name_window(window)
+---@param note? string instead of the filter
+local function name_window(window, note)
   local one = client()
-  local state = require('pi_ls.state').current(one and one.id)
-  local name = state and (state.info.name or state.info.sessionId) or ''
+  local session = require('pi_ls.state').current(one and one.id)
   local filter = FILTERS[view.filter]
-  local shown = filter == 'default' and '' or (' · %s'):format(filter)
-  vim.wo[window].winbar = (' pi tree: %s%s  %%=g? keys '):format(name:gsub('%%', '%%%%'), shown)
+  local shown = note or filter ~= 'default' and filter
+  local title = require('pi_ls.state').title(session) .. (shown and (' · %s'):format(shown) or '')
+  vim.wo[window].winbar = (' pi tree: %%<%s %%=g? keys '):format(title:gsub('%%', '%%%%'))
 end
 
 ---@param window integer
----@param id? string
+---@param id? string default: the leaf
 local function put_cursor(window, id)
-  for index, node in ipairs(view.nodes) do
-    if node.id == id or not id and node.isLeaf then
+  for index, row in ipairs(view.rows) do
+    if row.node.id == id or not id and row.node.isLeaf then
       vim.api.nvim_win_set_cursor(window, { index, 0 })
+      vim.api.nvim_win_call(window, function()
+        vim.cmd.normal { 'zv', bang = true }
+      end)
       return
     end
   end
 end
 
----Puts a page of nodes in the place of the lines that are there.
+---Everything a line shows, to tell whether it has changed.
+---@param row pi_ls.Row
+---@param line string
+---@return string
+local function key_of(row, line)
+  local node = row.node
+  local flags = (node.isLeaf and 'l' or '') .. (node.onPath and 'p' or '') .. (row.begins and 'b' or '')
+  return table.concat({ node.id, flags, row.depth, node.tokens, node.label or '', line }, '\0')
+end
+
+---Shows the rows. Lines that are as they were are left alone, and with them folds and cursors.
 ---@param bufnr integer
----@param first integer 0-based row
----@param nodes pi_ls.Node[]
----@param placer pi_ls.Placer
-local function put_page(bufnr, first, nodes, placer)
-  local lines, starts = {}, {}
-  for index, node in ipairs(nodes) do
-    local depth, begins = placer:place(node)
-    lines[index], starts[index] = line_of(node, depth, begins)
-    view.nodes[first + index] = node
-    view.levels[first + index] = begins and ('>%d'):format(depth) or tostring(depth)
+---@param rows pi_ls.Row[]
+local function put(bufnr, rows)
+  local lines, starts, keys = {}, {}, {}
+  for index, row in ipairs(rows) do
+    lines[index], starts[index] = line_of(row.node, row.depth, row.begins)
+    keys[index] = key_of(row, lines[index])
   end
-  vim.api.nvim_buf_clear_namespace(bufnr, namespace, first, first + #lines)
-  require('pi_ls.view').set_lines(bufnr, first, first + #lines, lines)
-  for index, node in ipairs(nodes) do
-    decorate(bufnr, first + index - 1, node, starts[index])
+  local old, same, tail = view.keys, 0, 0
+  local most = math.min(#old, #keys)
+  while same < most and old[same + 1] == keys[same + 1] do
+    same = same + 1
+  end
+  while tail < most - same and old[#old - tail] == keys[#keys - tail] do
+    tail = tail + 1
+  end
+  view.rows, view.keys = rows, keys
+  local first, last = same, #keys - tail
+  local old_last = #old == 0 and -1 or #old - tail
+  vim.api.nvim_buf_clear_namespace(bufnr, namespace, first, old_last)
+  require('pi_ls.view').set_lines(bufnr, first, old_last, vim.list_slice(lines, first + 1, last))
+  for index = first + 1, last do
+    decorate(bufnr, index - 1, rows[index].node, starts[index])
   end
 end
 
----Takes away what is left of an earlier, longer tree.
+---Says in the place of the tree why there is none.
 ---@param bufnr integer
----@param count integer
-local function cut(bufnr, count)
-  for index = #view.nodes, count + 1, -1 do
-    view.nodes[index], view.levels[index] = nil, nil
-  end
-  vim.api.nvim_buf_clear_namespace(bufnr, namespace, count, -1)
-  require('pi_ls.view').set_lines(bufnr, count, -1, count == 0 and { '(nothing to show)' } or {})
+---@param text string
+local function put_text(bufnr, text)
+  view.rows, view.keys = {}, {}
+  vim.api.nvim_buf_clear_namespace(bufnr, namespace, 0, -1)
+  local views = require('pi_ls.view')
+  views.set_lines(bufnr, 0, -1, views.wrapped(text, TEXT_CELLS))
 end
 
----Reads the tree again and shows it page by page.
----@param focus? string entry to put the cursor on; default: where it was, at first the leaf
+---Where a window's cursor is, and where it belongs after the next reading.
+---@param window? integer
+---@return integer? line
+---@return string? id nil: the leaf
+local function place_of(window)
+  if not window then
+    return
+  end
+  local line = vim.api.nvim_win_get_cursor(window)[1]
+  local row = view.rows[line]
+  return line, row and not row.node.isLeaf and row.node.id or nil
+end
+
+---Reads the tree again and shows it. The cursor stays with its entry, or with the leaf.
+---@param focus? string entry to put the cursor on
 function M.refresh(focus)
   local views, one = require('pi_ls.view'), client()
   local bufnr = views.find('tree')
   if not one or not bufnr then
     return
   end
-  local is_first, count, placer = #view.nodes == 0, 0, require('pi_ls.outline').placer()
-  local function on_page(nodes, is_last)
-    if not vim.api.nvim_buf_is_valid(bufnr) then
+  view.reading = view.reading + 1
+  view.loading = one.id
+  local reading, begun = view.reading, vim.uv.now()
+  local line, id = place_of(views.window(bufnr))
+  local function shown()
+    return reading == view.reading and vim.api.nvim_buf_is_valid(bufnr)
+  end
+  require('pi_ls.outline').fetch(one, { filter = FILTERS[view.filter] }, function(nodes, err)
+    if not shown() then
       return
     end
-    put_page(bufnr, count, nodes, placer)
-    count = count + #nodes
+    local now = vim.uv.now()
+    view.loading, view.rest_until = nil, now + SLOWER * (now - begun)
     local window = views.window(bufnr)
-    if is_last then
-      cut(bufnr, count)
-      view.loading = false
+    -- Whoever has moved on while it was read stays there.
+    local stayed = window and vim.api.nvim_win_get_cursor(window)[1] == line
+    if nodes and #nodes > 0 then
+      put(bufnr, require('pi_ls.outline').arrange(nodes))
+    else
+      put_text(bufnr, err and require('pi_ls.client').explain(err) or '(nothing to show)')
     end
-    if window and is_last then
+    if window then
       name_window(window)
-      if focus or is_first then
-        put_cursor(window, focus)
+      if focus or stayed then
+        put_cursor(window, focus or id)
       end
     end
-  end
-  view.loading = true
-  require('pi_ls.outline').fetch(one, { filter = FILTERS[view.filter] }, on_page, function()
-    view.loading = false
+  end, function(nodes)
+    if not shown() then
+      return
+    elseif #view.rows == 0 then
+      put(bufnr, require('pi_ls.outline').arrange(nodes)) -- something to read while the rest comes
+    end
+    local window = views.window(bufnr)
+    if window then
+      name_window(window, ('%s entries …'):format(require('pi_ls.numbers').count(#nodes)))
+    end
   end)
 end
 
----Once, a moment after the first of several events, and not before an earlier reading has ended.
+---Once, a moment after the first of several events; not before an earlier reading has ended, and with a large
+---tree not so often that the server does nothing else.
 local function refresh_soon()
   if view.pending then
     return
   end
   view.pending = true
   local function now()
-    if view.loading then
+    local one = client()
+    if one and view.loading == one.id then
       vim.defer_fn(now, REFRESH_MS)
       return
     end
@@ -194,7 +250,7 @@ local function refresh_soon()
       M.refresh()
     end
   end
-  vim.defer_fn(now, REFRESH_MS)
+  vim.defer_fn(now, math.max(REFRESH_MS, view.rest_until - vim.uv.now()))
 end
 
 ---@param how? pi_ls.Navigation
@@ -322,17 +378,30 @@ local KEYS = {
   },
 }
 
----For 'foldexpr': one level for each real fork.
+---For 'foldexpr': one level for each branch beside the path.
 ---@param line integer
 ---@return string
 function M.foldexpr(line)
-  return view.levels[line] or '0'
+  local row = view.rows[line]
+  return row and (row.begins and '>' or '') .. row.depth or '0'
 end
 
+---A closed branch: its first line, how many entries there are, and its label, within the window's width.
 ---@return string
 function M.foldtext()
   local count = vim.v.foldend - vim.v.foldstart + 1
-  return ('%s … %d entries'):format(vim.fn.getline(vim.v.foldstart), count)
+  local row = view.rows[vim.v.foldstart]
+  local line, start = line_of(row.node, row.depth, row.begins)
+  local head = line:sub(1, start + KIND_WIDTH) .. (row.node.label and ('[%s] '):format(row.node.label) or '')
+  local tail = count == 1 and '' or (' … %d entries'):format(count)
+  local window = vim.api.nvim_get_current_win()
+  local room = vim.api.nvim_win_get_width(window) - vim.fn.getwininfo(window)[1].textoff
+  room = room - vim.fn.strdisplaywidth(head .. tail) - TOKENS_WIDTH
+  local text = line:sub(start + KIND_WIDTH + 1)
+  while vim.fn.strdisplaywidth(text) > math.max(room, 0) do
+    text = vim.fn.strcharpart(text, 0, vim.fn.strchars(text) - 1)
+  end
+  return head .. text .. tail
 end
 
 local function watch()
@@ -359,9 +428,9 @@ end
 ---@param one vim.lsp.Client
 function M.open(one)
   if view.root ~= one.root_dir then
-    view.root, view.nodes, view.levels = one.root_dir, {}, {}
+    view.root, view.rows, view.keys = one.root_dir, {}, {}
   end
-  local bufnr, window = require('pi_ls.view').open('tree', {
+  local bufnr, window, is_new = require('pi_ls.view').open('tree', {
     client = one,
     filetype = 'pi_ls_tree',
     window = require('pi_ls.config').get().windows.tree,
@@ -376,10 +445,11 @@ function M.open(one)
     foldmethod = 'expr',
     foldexpr = "v:lua.require'pi_ls.tree'.foldexpr(v:lnum)",
     foldtext = "v:lua.require'pi_ls.tree'.foldtext()",
-    foldlevel = 99,
+    foldlevel = 0,
     foldenable = true,
+    fillchars = (vim.o.fillchars ~= '' and vim.o.fillchars .. ',' or '') .. 'fold: ',
   }
-  for option, value in pairs(options) do
+  for option, value in pairs(is_new and options or {}) do
     vim.api.nvim_set_option_value(option, value, { win = window, scope = 'local' })
   end
   watch()

@@ -1,5 +1,6 @@
 ---Scratch buffers `pi-ls://<name>`: one of each, shown in one window, with keys of their own.
 
+local NARROW = 20
 local M = {}
 
 ---@class pi_ls.Key
@@ -47,22 +48,44 @@ function M.window(bufnr)
   end
 end
 
+---A sentence in lines of at most `width` cells.
+---@param text string
+---@param width integer
+---@return string[]
+function M.wrapped(text, width)
+  local lines = { '' }
+  for word in text:gmatch('%S+') do
+    local longer = lines[#lines] == '' and word or lines[#lines] .. ' ' .. word
+    if lines[#lines] ~= '' and vim.fn.strdisplaywidth(longer) > width then
+      table.insert(lines, word)
+    else
+      lines[#lines] = longer
+    end
+  end
+  return lines
+end
+
 ---@param keys pi_ls.Key[]
 local function show_keys(keys)
+  local room = vim.o.columns - 2 -- beside the border
   local lines, width = {}, 0
   for _, key in ipairs(keys) do
-    table.insert(lines, (' %-6s %s '):format(key[1], key[2]))
-    width = math.max(width, vim.fn.strdisplaywidth(lines[#lines]))
+    local lead = (' %-6s '):format(key[1])
+    for _, part in ipairs(M.wrapped(key[2], room - #lead - 1)) do
+      table.insert(lines, lead .. part .. ' ')
+      width = math.max(width, vim.fn.strdisplaywidth(lines[#lines]))
+      lead = (' '):rep(#lead)
+    end
   end
   local bufnr = vim.api.nvim_create_buf(false, true)
   vim.bo[bufnr].bufhidden = 'wipe'
   vim.api.nvim_buf_set_lines(bufnr, 0, -1, false, lines)
   local window = vim.api.nvim_open_win(bufnr, true, {
-    relative = 'win',
-    row = 1,
-    col = 1,
+    relative = 'editor',
+    row = math.max(0, math.floor((vim.o.lines - #lines - 3) / 2)),
+    col = math.max(0, vim.api.nvim_win_get_position(0)[2] + 1 - math.max(0, width - room + 1)),
     width = width,
-    height = #lines,
+    height = math.max(1, math.min(#lines, vim.o.lines - 4)),
     style = 'minimal',
     border = 'rounded',
     title = ' keys ',
@@ -113,11 +136,23 @@ local function set_keys(bufnr, keys)
   end
 end
 
+---A view that was opened earlier is not left a sliver beside a new one.
+local function make_room()
+  for _, window in ipairs(vim.api.nvim_tabpage_list_wins(0)) do
+    local is_ours = vim.b[vim.api.nvim_win_get_buf(window)].pi_ls_client ~= nil
+    if is_ours and vim.api.nvim_win_get_width(window) < NARROW then
+      vim.cmd.wincmd('=')
+      return
+    end
+  end
+end
+
 ---Shows a view, making its buffer and window where needed.
 ---@param name string
 ---@param options pi_ls.View.Options
 ---@return integer bufnr
 ---@return integer window
+---@return boolean is_new whether the window is
 function M.open(name, options)
   require('pi_ls.highlights').define()
   local before = vim.api.nvim_get_current_win()
@@ -126,12 +161,13 @@ function M.open(name, options)
   bufnr = bufnr or make(name)
   vim.b[bufnr].pi_ls_client = options.client.id
   vim.b[bufnr].pi_ls_root = options.client.root_dir
-  local window = M.window(bufnr)
+  local there = M.window(bufnr)
+  local window = there
   if window then
     vim.api.nvim_set_current_win(window)
   else
-    local modifiers, size = options.window:match('^(.-)%s*(%d*)$')
-    vim.cmd(('%s %ssplit'):format(modifiers, size))
+    vim.cmd(require('pi_ls.config').split_command(options.window))
+    make_room()
     window = vim.api.nvim_get_current_win()
     vim.api.nvim_win_set_buf(window, bufnr)
     for option, value in pairs { number = false, relativenumber = false, list = false, spell = false } do
@@ -149,7 +185,7 @@ function M.open(name, options)
   if options.enter == false then
     vim.api.nvim_set_current_win(before)
   end
-  return bufnr, window
+  return bufnr, window, there == nil
 end
 
 ---Replaces lines of a view (0-based, end excluded), which users cannot change themselves.
