@@ -77,6 +77,10 @@ def changed(style: Style, parameters: str) -> Style:
     return style
 
 
+NO_BREAK = "\u00a0"
+"""A space that no viewer takes away or joins with its neighbours."""
+
+
 def columns(text: str) -> int:
     """How many cells a text takes."""
     return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
@@ -103,7 +107,7 @@ def line(text: str, row: int, style: Style) -> tuple[str, Style]:
                 extra += ' text-decoration="underline"' * style.underline
                 parts.append(
                     f'<text x="{left:.1f}" y="{top + 14}" fill="{front}" textLength="{width:.1f}"{extra}>'
-                    f"{escape(piece)}</text>"
+                    f"{escape(piece).replace(' ', NO_BREAK)}</text>"
                 )
             column += columns(piece)
         if match:
@@ -124,7 +128,7 @@ def picture(screen: str, title: str, wide: int) -> str:
         rows.append(drawn)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height}" font-size="{SIZE}" '
-        f'font-family="DejaVu Sans Mono,Menlo,Consolas,monospace" xml:space="preserve">\n'
+        f'font-family="DejaVu Sans Mono,Menlo,Consolas,monospace">\n'
         f"<title>{escape(title)}</title>\n"
         f'<rect width="100%" height="100%" rx="6" fill="{BACKGROUND}"/>\n' + "\n".join(rows) + "\n</svg>\n"
     )
