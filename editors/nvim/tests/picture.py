@@ -122,7 +122,8 @@ def picture(screen: str, title: str, wide: int) -> str:
     lines = screen.rstrip("\n").split("\n")
     width = wide * WIDTH + 2 * MARGIN
     height = len(lines) * HEIGHT + 2 * MARGIN
-    style, rows = Style(), []
+    style = Style()
+    rows: list[str] = []
     for row, text in enumerate(lines):
         drawn, style = line(text, row, style)
         rows.append(drawn)
