@@ -197,7 +197,9 @@ def _calibrated(
 
     The answer at `measured_at` reports how long the prompt before it really was.
     """
-    answer = context[measured_at].message if measured_at is not None else None
+    if measured_at is None or measured_at >= len(context):  # there, but not to be read any more
+        return keep
+    answer = context[measured_at].message
     if not isinstance(answer, AssistantMessage) or answer.usage is None:
         return keep
     usage = answer.usage

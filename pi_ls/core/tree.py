@@ -7,12 +7,16 @@ has its id is ever left out. Source: spec of pi's SessionManager, seed 002 for t
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from pi_ls.core.entries import CustomMessageBody, Entry, LabelBody, time_of
 from pi_ls.core.messages import UserMessage, text_of
+
+Kept = TypeVar("Kept")
 
 
 class TreeProblem(msgspec.Struct, frozen=True):
@@ -37,11 +41,19 @@ class SessionTree:
     """An index over entries in file order.
 
     `append` and `path()` of an unmoved leaf take constant time; so does everything an append needs.
+
+    One caller at a time may change it, while any number of threads look at it. So what is derived (path,
+    children, labels) is made aside and kept with the number of changes it was made after: made of a state
+    that is no more, it is not used again.
     """
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.leaf_id: str | None = None
         """The current entry, what a new entry gets as parent; never a leaf marker."""
+        self._changes = 0  # counted up once a change is complete
+        self._path: tuple[int, list[Entry]] | None = None
+        self._children: tuple[int, dict[str | None, list[Entry]]] | None = None
+        self._labels: tuple[int, dict[str, str]] | None = None
         self._index(entries)
         self.leaf_id = self.settle(self.entries[-1].id) if self.entries else None
 
@@ -53,9 +65,6 @@ class SessionTree:
         self._cut: set[str] = set()
         self._orphans: set[str] = set()
         self._missing: set[str] = set()  # the parents the orphans name
-        self._path: list[Entry] | None = None
-        self._children: dict[str | None, list[Entry]] | None = None
-        self._labels: dict[str, str] | None = None
         by_id = self._by_id
         forward: list[Entry] = []
         listed = list(entries)
@@ -157,30 +166,44 @@ class SessionTree:
             entry.parent_id = parent.id  # one string object for each id
         elif entry.parent_id is not None:
             self._orphan(entry, entry.parent_id)
-        if self._children is not None:
-            siblings = self._children.setdefault(self._parent_id(entry), [])
-            siblings.append(entry)
-            if parent is not None:  # roots stay in the order of the file
-                self._sort(siblings)
-        if entry.type == "label":
-            self._labels = None
+        path, children, labels = self._kept(self._path), self._kept(self._children), self._kept(self._labels)
+        if children is not None:
+            self._hang_on(children, entry, sort=parent is not None)  # roots stay in the order of the file
         if move_leaf and not entry.is_leaf_marker:
-            extends = self._path is not None and self._parent_id(entry) == self.leaf_id
-            self.leaf_id = entry.id
-            if extends and self._path is not None:
-                self._path.append(entry)
+            if path is not None and self._parent_id(entry) == self.leaf_id:
+                path.append(entry)
             else:
-                self._path = None
+                path = None
+            self.leaf_id = entry.id
+        self._changes += 1
+        self._path = None if path is None else (self._changes, path)
+        self._children = None if children is None else (self._changes, children)
+        self._labels = None if labels is None or entry.type == "label" else (self._changes, labels)
         return self.problems[known:]
 
+    def _hang_on(self, children: dict[str | None, list[Entry]], entry: Entry, *, sort: bool) -> None:
+        parent_id = self._parent_id(entry)
+        siblings = [*children.get(parent_id, ())]  # another list: somebody may be walking along the old one
+        if sort:
+            bisect.insort_right(siblings, entry, key=_time)
+        else:
+            siblings.append(entry)
+        children[parent_id] = siblings
+
+    def _kept(self, made: tuple[int, Kept] | None) -> Kept | None:
+        """What was derived, if nothing has changed since."""
+        return made[1] if made is not None and made[0] == self._changes else None
+
     def _rebuild_with(self, entry: Entry, *, move_leaf: bool) -> list[TreeProblem]:
-        said = list(self.problems)
-        self._index([*self.entries, entry])
+        fresh = SessionTree([*self.entries, entry])
+        known = {(one.kind, one.entry_id) for one in self.problems}
+        new = [one for one in fresh.problems if (one.kind, one.entry_id) not in known]
+        self.problems = [*self.problems, *new]
+        self._cut, self._orphans, self._missing = fresh._cut, fresh._orphans, fresh._missing
+        self._by_id, self.entries = fresh._by_id, fresh.entries
         if move_leaf and not entry.is_leaf_marker:
             self.leaf_id = entry.id
-        known = {(one.kind, one.entry_id) for one in said}
-        new = [one for one in self.problems if (one.kind, one.entry_id) not in known]
-        self.problems = [*said, *new]
+        self._changes += 1
         return new
 
     def move(self, leaf_id: str | None) -> None:
@@ -191,7 +214,7 @@ class SessionTree:
         if leaf_id is not None and leaf_id not in self._by_id:
             raise KeyError(leaf_id)
         self.leaf_id = self.settle(leaf_id)
-        self._path = None
+        self._changes += 1
 
     def settle(self, entry_id: str | None) -> str | None:
         """The nearest entry from here towards the root that is no leaf marker."""
@@ -202,9 +225,12 @@ class SessionTree:
 
     def path(self) -> Sequence[Entry]:
         """Root → leaf. The list is kept and grows with the leaf: read it, do not keep it."""
-        if self._path is None:
-            self._path = self.path_to(self.leaf_id)
-        return self._path
+        path = self._kept(self._path)
+        if path is None:
+            changes = self._changes
+            path = self.path_to(self.leaf_id)
+            self._path = changes, path
+        return path
 
     def path_to(self, entry_id: str | None) -> list[Entry]:
         """Root → the entry of that id; empty for None. Raises KeyError for an id that is not there."""
@@ -218,36 +244,35 @@ class SessionTree:
 
     def children(self, entry_id: str | None) -> Sequence[Entry]:
         """The entries that hang on one, by time, then by place in the file; of None: the roots, by place."""
-        if self._children is None:
-            self._children = {}
-            for entry in self.entries:
-                self._children.setdefault(self._parent_id(entry), []).append(entry)
-            for parent_id, siblings in self._children.items():
+        children = self._kept(self._children)
+        if children is None:
+            changes, children = self._changes, {}
+            for entry in [*self.entries]:
+                children.setdefault(self._parent_id(entry), []).append(entry)
+            for parent_id, siblings in children.items():
                 if parent_id is not None:
-                    self._sort(siblings)
-        return self._children.get(entry_id, ())
+                    siblings.sort(key=_time)  # stable: place decides between equals
+            self._children = changes, children
+        return children.get(entry_id, ())
 
     def _parent_id(self, entry: Entry) -> str | None:
         parent = self.parent(entry)
         return parent.id if parent is not None else None
 
-    @staticmethod
-    def _sort(siblings: list[Entry]) -> None:
-        if len(siblings) > 1:
-            siblings.sort(key=lambda entry: time_of(entry.timestamp))  # stable: place decides between equals
-
     @property
     def labels(self) -> dict[str, str]:
         """Entry id → its label; the last label entry in the file counts."""
-        if self._labels is None:
-            self._labels = {}
-            for entry in self.entries:
+        labels = self._kept(self._labels)
+        if labels is None:
+            changes, labels = self._changes, {}
+            for entry in [*self.entries]:
                 if entry.type == "label" and isinstance(body := entry.body, LabelBody):
                     if body.label:
-                        self._labels[body.target_id] = body.label
+                        labels[body.target_id] = body.label
                     else:
-                        self._labels.pop(body.target_id, None)
-        return self._labels
+                        labels.pop(body.target_id, None)
+            self._labels = changes, labels
+        return labels
 
     def common_ancestor(self, one: str | None, other: str | None) -> str | None:
         """The deepest entry on both paths; None where they share none. Raises KeyError for unknown ids."""
@@ -277,3 +302,7 @@ class SessionTree:
             return Landing(self.settle(target_id))
         parent = self.parent(entry)
         return Landing(self.settle(parent.id) if parent is not None else None, text)
+
+
+def _time(entry: Entry) -> float:
+    return time_of(entry.timestamp)

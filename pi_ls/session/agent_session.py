@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
@@ -17,7 +18,15 @@ import msgspec
 
 from pi_ls.core.context import UsageMeter, message_of, model_of, thinking_level_of
 from pi_ls.core.entries import LEAF_MARKER, Entry, session_name
-from pi_ls.core.errors import Busy, Cancelled, EntryNotFound, InvalidSettings, PiError, SessionReadOnly
+from pi_ls.core.errors import (
+    Busy,
+    Cancelled,
+    EntryNotFound,
+    InvalidSettings,
+    PiError,
+    SessionReadOnly,
+    WriteFailed,
+)
 from pi_ls.core.events import (
     ContextUsage,
     EntryAppended,
@@ -32,7 +41,7 @@ from pi_ls.core.events import (
     SettingsProblem,
     ThinkingLevelChanged,
 )
-from pi_ls.core.jsonvalues import Json, dumps, loads
+from pi_ls.core.jsonvalues import Json, dumps, loads, string
 from pi_ls.core.messages import Message, UserMessage
 from pi_ls.core.options import CompactionSettings
 from pi_ls.core.tokens import CountText, TokenCounter, estimate_tokens
@@ -49,6 +58,9 @@ from pi_ls.store import FileProblem, SessionFile
 Emit = Callable[[Event], None]
 OperationKind = Literal["run", "compaction", "navigation"]
 T = TypeVar("T")
+
+MOST_PROBLEMS = 100
+"""How many problems of one kind are told: a file may have a hundred thousand broken lines."""
 
 MARKER_DELAY_S = 2.0
 """A plain move is written down this long after it, unless something was appended meanwhile."""
@@ -121,6 +133,8 @@ class AgentSession:
         self.model: ModelInfo | None = None
         self.thinking_level = "off"
         self.problems: list[Json] = []
+        self._noted: set[tuple[str, str, int | None, str | None]] = set()
+        self._kinds: Counter[str] = Counter()
         self.extending = Extending(self)
 
         def tell(event: Event) -> None:
@@ -302,22 +316,30 @@ class AgentSession:
             self._note(problem.kind, problem.message, entry_id=problem.entry_id)
 
     def _note(self, kind: str, message: str, *, line: int | None = None, entry_id: str | None = None) -> None:
-        """Remember a problem and tell it, once."""
-        problem = SessionProblem(
-            file=str(self.file.path),
-            kind=kind,
-            message=message,
-            line=msgspec.UNSET if line is None else line,
-            entry_id=msgspec.UNSET if entry_id is None else entry_id,
-        )
+        """Remember a problem and tell it, once; of a kind that has no end, no more than a person can read."""
+        if (kind, message, line, entry_id) in self._noted:
+            return
+        self._noted.add((kind, message, line, entry_id))
+        self._kinds[kind] += 1
+        if self._kinds[kind] > MOST_PROBLEMS:
+            return
+        if self._kinds[kind] == MOST_PROBLEMS:
+            message = f"{message}; what more there is of this kind, `pi-ls check` tells"
         known: Json = {"kind": kind, "message": message}
         if line is not None:
             known["line"] = line
         if entry_id is not None:
             known["entryId"] = entry_id
-        if known not in self.problems:
-            self.problems.append(known)
-            self._emit(problem)
+        self.problems.append(known)
+        self._emit(
+            SessionProblem(
+                file=str(self.file.path),
+                kind=kind,
+                message=message,
+                line=msgspec.UNSET if line is None else line,
+                entry_id=msgspec.UNSET if entry_id is None else entry_id,
+            )
+        )
 
     # -- writing ---------------------------------------------------------------------------------------
 
@@ -328,13 +350,15 @@ class AgentSession:
 
         `body` is the entry without `id`, `parentId` and `timestamp`. With `required` it is on disk when
         this returns, or WriteFailed is raised and it is not kept; without, an entry that cannot be written
-        stays in memory as unsaved. Raises SessionReadOnly and SessionLocked.
+        stays in memory as unsaved. Raises SessionReadOnly and SessionLocked, and WriteFailed where another
+        program has written the session anew, without what the entry stands on.
         """
         self.require_writable()
         async with self._writing, self.file.lock():
             await self._take_in_foreign()
             await self._migrate()
             parent_id = self.tree.leaf_id if under is msgspec.UNSET else under
+            self._require_what_it_stands_on(body, parent_id)
             entry = self.file.append(free_of_secrets(body) | {"parentId": parent_id}, required=required)
             self._take_in(entry, foreign=False, move_leaf=True)
             if required:
@@ -343,6 +367,22 @@ class AgentSession:
         await self._follow_path()
         self.usage_changed()
         return entry
+
+    def _require_what_it_stands_on(self, body: Json, parent_id: str | None) -> None:
+        """Whoever made the entry took his time, and meanwhile the session may be another one."""
+        if parent_id is not None and parent_id not in self.tree:
+            missing = parent_id
+        elif body["type"] == "compaction":
+            missing = string(body.get("firstKeptEntryId"))
+            if any(one.id == missing for one in self.tree.ancestry(self.tree.get(parent_id or ""))):
+                return
+        else:
+            return
+        raise WriteFailed(
+            f"Another program has written {self.file.path} anew, and entry {missing} is not on its path any "
+            "more. Nothing was added.",
+            path=str(self.file.path),
+        )
 
     async def _migrate(self) -> None:
         """The first thing written to a file of an older version is the file itself, in the present one."""
@@ -467,7 +507,12 @@ class AgentSession:
     # -- the leaf --------------------------------------------------------------------------------------
 
     async def move(self, leaf_id: str | None) -> None:
-        """Make another entry the leaf by a plain move; it is written down a little later."""
+        """Make another entry the leaf by a plain move; it is written down a little later.
+
+        Raises EntryNotFound.
+        """
+        if leaf_id is not None:
+            self.entry(leaf_id)
         self.tree.move(leaf_id)
         self._moved = self._path_is_new = True
         await self._follow_path()

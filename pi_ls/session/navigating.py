@@ -61,6 +61,8 @@ async def navigate(
     if before.cancel:
         return {"cancelled": True, "leafId": old_leaf_id, "oldLeafId": old_leaf_id}
     wish = _as_hooks_want(wish, before)
+    if wish.target_id is not None:
+        session.entry(wish.target_id)  # once more: another program may have written the session anew
     landing = session.tree.landing(wish.target_id)
     summary, from_extension = None, False
     if wish.summarize and before.summary is not None:

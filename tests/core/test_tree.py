@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -371,3 +372,58 @@ def test_forty_thousand_entries_in_a_chain_are_no_matter() -> None:
     assert len(session.path()) == 40_000
     assert session.path()[0].timestamp == TIMESTAMP
     assert session.common_ancestor("e39999", "e20000") == "e20000"
+
+
+class Trap(str):
+    """An id that lets something happen, once, when it is looked up: as another thread may at any moment."""
+
+    __slots__ = ("happens",)
+
+    def __hash__(self) -> int:
+        happens, self.happens = getattr(self, "happens", None), None
+        if happens is not None:
+            happens()
+        return super().__hash__()
+
+
+LOOKS: dict[str, tuple[Callable[[SessionTree], Any], Any]] = {
+    "path": (lambda session: ids(session.path()), ["u1", "a1", "u2", "l1", "l2"]),
+    "children": (lambda session: ids(session.children("a1")), ["u2"]),
+    "labels": (lambda session: session.labels, {"u1": "one", "a1": "two"}),
+}
+
+
+@pytest.mark.parametrize("what", LOOKS)
+def test_what_is_derived_while_an_entry_comes_in_is_made_anew(what: str) -> None:
+    look, expected = LOOKS[what]
+    session = tree(user("u1", None), assistant("a1", "u1"), user("u2", "a1"))
+    session.append(Entry.of(label("l1", "u2", "u1", "one")))
+    last = session.entries[-1]
+    trap = Trap("u2")
+    trap.happens = lambda: session.append(Entry.of(label("l2", "l1", "a1", "two")))
+    if what == "labels":
+        last._read = lambda entry: (hash(trap), label("l1", "u2", "u1", "one"))[1]  # pyright: ignore
+    else:
+        last.parent_id = trap
+    look(session)
+    assert trap.happens is None
+    assert look(session) == expected
+    assert ids(session.children("l1")) == ["l2"]
+
+
+def test_a_repeated_id_leaves_no_moment_without_an_index() -> None:
+    session = tree(user("u1", None), assistant("a1", "u1"), assistant("a2", "a1"))
+    seen: list[Any] = []
+    trap = Trap("u1")
+    trap.happens = lambda: seen.extend([ids(session.entries), ids(session.path())])
+    session.entries[1].parent_id = trap
+    session.append(Entry.of(assistant("a2", "a1", "again")))
+    assert seen == [["u1", "a1", "a2"]] * 2
+    assert session.path()[-1].data["message"]["content"][0]["text"] == "again"
+
+
+def test_children_somebody_is_walking_along_stay_as_they_are() -> None:
+    session = tree(user("u1", None), assistant("a1", "u1"))
+    children = session.children("u1")
+    session.append(Entry.of(assistant("a2", "u1")))
+    assert (ids(children), ids(session.children("u1"))) == (["a1"], ["a1", "a2"])

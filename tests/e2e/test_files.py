@@ -138,6 +138,24 @@ async def test_a_bad_line_costs_nothing_but_itself_and_stays_in_the_file(serve: 
         assert json.loads(lines_of(file)[-2])["parentId"] == "a2", name
 
 
+async def test_of_a_great_many_bad_lines_a_hundred_are_told(serve: Serve, home: Home):
+    home.use()
+    whole = encode(conversation("a", "b", cwd=str(home.folder)))
+    file = write_raw(home, "rubbish", whole, b"}\n" * 20_000)
+    server = await serve(autoOpen="none")
+    state = await opened(server, file)
+    assert (state["leafId"], await context(server)) == ("a1", ["a", "b"])
+    assert len(state["problems"]) == 100
+    assert "`pi-ls check`" in state["problems"][-1]["message"]
+    await server.result("pi.setSessionName", {"name": "x"})
+    assert len(told_problems(server, file)) == 100
+    with file.open("ab") as stream:
+        stream.write(encode([user("u9", "a1", "foreign")]))
+    await server.wait_for(
+        lambda m: m.get("method") == "pi/session_problem" and m["params"]["kind"] == "foreignWriter"
+    )
+
+
 async def test_entries_that_share_a_line_are_all_found(serve: Serve, home: Home):
     lines = encode(conversation("a", "b", "c", "d", cwd=str(home.folder))).split(b"\n")
     file = write_raw(
