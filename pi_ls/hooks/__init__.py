@@ -4,6 +4,7 @@
     answers.py      what hooks return, checked: nothing of a wrong shape gets further
     loading.py      where extensions are found, and their signatures checked, once, off the event loop
     context.py      what a hook has at hand: its session, and the signal that its work is not wanted any more
+    running.py      where extensions run: threads and loops of their own
     dispatch.py     calling them: before-hooks one after the other, after-hooks from a queue of their own
 
 A *before* hook can stop or change what is about to happen; if it fails, what it stands before fails (nobody

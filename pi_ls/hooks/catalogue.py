@@ -1,7 +1,7 @@
 """Every hook there is: its arguments, and what it may return.
 
 An extension writes a function of a hook's name, with those of its arguments that it needs, in any order, and
-marks it with `hookimpl`. It may be `async` or plain; a plain one runs on a thread of its own, so that it may
+marks it with `hookimpl`. It may be `async` or plain; neither runs on the server's own loop, so that it may
 take its time. `context` is a `HookContext`. Answers are dictionaries with the keys named here, or None.
 """
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
@@ -108,17 +110,32 @@ class FolderHost:
 
 
 class Signal:
-    """Whether the operation a hook stands before has been aborted. `aborted` may be read on any thread."""
+    """Whether the operation a hook stands before has been aborted. May be asked on any thread or loop."""
 
     def __init__(self) -> None:
         self.aborted = False
-        self._event = asyncio.Event()
+        self._lock = threading.Lock()
+        self._waiting: list[asyncio.Future[None]] = []  # each on the loop of who waits
 
     def abort(self) -> None:
         """Nobody waits for the hook any more."""
-        self.aborted = True
-        self._event.set()
+        with self._lock:
+            self.aborted = True
+            waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            with contextlib.suppress(RuntimeError):  # its loop is gone
+                one.get_loop().call_soon_threadsafe(_release, one)
 
     async def wait(self) -> None:
         """Return once the operation is aborted."""
-        await self._event.wait()
+        one: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        with self._lock:
+            if self.aborted:
+                return
+            self._waiting.append(one)
+        await one
+
+
+def _release(waiting: asyncio.Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)

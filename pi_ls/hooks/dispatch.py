@@ -12,10 +12,9 @@ import asyncio
 import copy
 import inspect
 import logging
-import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -27,6 +26,7 @@ from pi_ls.hooks.answers import AfterCompacting, BeforeCompact, BeforeTree, Wron
 from pi_ls.hooks.catalogue import TreePreparation
 from pi_ls.hooks.context import HookContext, Signal
 from pi_ls.hooks.loading import NOTHING, Implementation, Loaded, Sources, describe, load, place_of
+from pi_ls.hooks.running import ExtensionLoop, in_thread
 from pi_ls.secrets import redacted
 
 logger = logging.getLogger(__name__)
@@ -41,7 +41,6 @@ MOST_WAITING = 1_000
 """Events that wait for one extension; what is older is dropped and told once."""
 
 Tell = Callable[[Event], None]
-T = TypeVar("T")
 
 
 class _HookFailed(Exception):
@@ -69,6 +68,7 @@ class Hooks:
         self._early: deque[tuple[str, Mapping[str, Any], Tell]] = deque(maxlen=MOST_WAITING)
         self._told: set[tuple[str, str, str]] = set()
         self._left: set[asyncio.Task[Any]] = set()
+        self._loops: dict[str, ExtensionLoop] = {}
 
     # -- loading ---------------------------------------------------------------------------------------
 
@@ -120,6 +120,9 @@ class Hooks:
         for task in (*self._left, *(queue.task for queue in self._queues.values()), self._loading):
             if task is not None:
                 task.cancel()
+        for loop in self._loops.values():
+            loop.stop()
+        self._loops.clear()
 
     # -- before ----------------------------------------------------------------------------------------
 
@@ -241,8 +244,11 @@ class Hooks:
 
     def _start(self, implementation: Implementation, arguments: Mapping[str, Any]) -> asyncio.Task[Any]:
         """A hook in a task of its own, which is held until it ends, whoever waits for it."""
+        loop = self._loops.get(implementation.extension)
+        if loop is None:
+            loop = self._loops[implementation.extension] = ExtensionLoop()
         task = asyncio.create_task(
-            _call(implementation, arguments), name=f"hook of {implementation.extension}"
+            _call(implementation, arguments, loop), name=f"hook of {implementation.extension}"
         )
         self._left.add(task)
         task.add_done_callback(self._ended)
@@ -309,7 +315,7 @@ class Hooks:
 
     # -- what hooks ask for ----------------------------------------------------------------------------
 
-    def report_callback(self, tell: Tell, function: Any, name: str, error: Exception) -> None:
+    def report_callback(self, tell: Tell, function: Any, name: str, error: BaseException) -> None:
         """A function that an extension left to be called has failed."""
         extension = getattr(getattr(function, "__code__", None), "co_filename", "an extension")
         place = place_of(error, extension).removesuffix(": ")
@@ -384,19 +390,18 @@ def _arguments_of(event: Event) -> dict[str, Any]:
             return {"event": event}
 
 
-async def _call(implementation: Implementation, arguments: Mapping[str, Any]) -> Any:
+async def _call(implementation: Implementation, arguments: Mapping[str, Any], loop: ExtensionLoop) -> Any:
     """What a hook returns or raises, `SystemExit` and the like included, as a plain result or _HookFailed."""
     given = [arguments[name] for name in implementation.arguments]
     function = implementation.function
     try:
         if inspect.iscoroutinefunction(function):
-            return await function(*given)
+            return await loop.run(lambda: function(*given))
         answer = await in_thread(lambda: function(*given))
-        return await answer if inspect.isawaitable(answer) else answer
+        return await loop.run(lambda: answer) if inspect.isawaitable(answer) else answer
     except (asyncio.CancelledError, GeneratorExit):
         raise
-    except BaseException as raised:  # noqa: BLE001  # foreign code
-        error = raised.error if isinstance(raised, _Raised) else raised
+    except BaseException as error:  # foreign code
         place = place_of(error, implementation.extension)
         raise _HookFailed(f"raised {describe(error)} ({place.removesuffix(': ')})") from error
 
@@ -413,41 +418,3 @@ def _result(task: asyncio.Task[Any], implementation: Implementation) -> Any:
 
 async def _awaited(work: Awaitable[Any]) -> None:
     await work
-
-
-async def in_thread(function: Callable[[], T]) -> T:
-    """Run foreign code on a thread of its own.
-
-    Not one of the pool's: it may never end, and must then neither use up the pool nor hold up the exit.
-    """
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[T] = loop.create_future()
-
-    def settle(set_it: Callable[[], None]) -> None:
-        if not done.done():
-            set_it()
-
-    def run() -> None:
-        try:
-            value = function()
-        except BaseException as error:  # noqa: BLE001  # raised again where it is waited for
-            usual = isinstance(error, Exception) and not isinstance(error, StopIteration)
-            failure = error if usual else _Raised(error)  # what a future would not take
-            report = lambda: done.set_exception(failure)  # noqa: E731
-        else:
-            report = lambda: done.set_result(value)  # noqa: E731
-        try:
-            loop.call_soon_threadsafe(settle, report)
-        except RuntimeError:
-            logger.debug("The loop is gone; nobody waits for %s", function)
-
-    threading.Thread(target=run, name="extension", daemon=True).start()
-    return await done
-
-
-class _Raised(Exception):
-    """Something on a thread raised what is no ordinary error (`sys.exit`)."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(error)
-        self.error = error

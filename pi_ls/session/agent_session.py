@@ -23,6 +23,7 @@ from pi_ls.core.errors import (
     Cancelled,
     EntryNotFound,
     InvalidSettings,
+    NoSession,
     PiError,
     SessionReadOnly,
     WriteFailed,
@@ -581,6 +582,8 @@ class AgentSession:
 
     def begin(self, kind: OperationKind, work: Callable[[Operation], Awaitable[Any]]) -> Operation:
         """Begin an operation without waiting for it: the session is busy from now on. Raises Busy."""
+        if self._closed:
+            raise NoSession("The session is closed")
         self.refuse_while_busy()
         operation = self._operation = Operation(kind)
 

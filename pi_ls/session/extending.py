@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import inspect
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from pi_ls.core.events import CompactionReason, Event
 from pi_ls.core.jsonvalues import Json
 from pi_ls.hooks import AfterCompacting, BeforeCompact, BeforeTree, HookContext, TreePreparation
 from pi_ls.hooks.context import OnComplete, OnError
+from pi_ls.hooks.running import call_back
 from pi_ls.session import reading
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ class Extending:
             return BeforeCompact()
         path = tuple(self._session.tree.path())
         arguments = {
+            "preparation": await asyncio.to_thread(copy.deepcopy, preparation),
             "branch_entries": tuple(lent(path)),
             "custom_instructions": instructions,
             "reason": reason,
@@ -76,8 +77,11 @@ class Extending:
 
     async def compacting(self, preparation: CompactionPreparation) -> AfterCompacting:
         """Ask how to summarise. Raises ExtensionError."""
-        messages = (*preparation.messages_to_summarize, *preparation.turn_prefix_messages)
-        arguments = {"preparation": preparation, "messages": messages, "context": self._context}
+        if not await self._hooks.has("session_compacting"):
+            return AfterCompacting()
+        given = await asyncio.to_thread(copy.deepcopy, preparation)
+        messages = (*given.messages_to_summarize, *given.turn_prefix_messages)
+        arguments = {"preparation": given, "messages": messages, "context": self._context}
         return await self._hooks.compacting(arguments, self._session.emit)
 
     def compacted(
@@ -138,31 +142,45 @@ class Extending:
     ) -> None:
         """Begin a compaction on the session's loop."""
         assert self._loop is not None
+        try:
+            caller = asyncio.get_running_loop()
+        except RuntimeError:  # a thread
+            caller = None
 
         def begin() -> None:
-            self._hooks.keep(self._compact(custom_instructions, on_complete, on_error))
+            self._hooks.keep(self._compact(custom_instructions, on_complete, on_error, caller))
 
         self._loop.call_soon_threadsafe(begin)
 
     async def _compact(
-        self, instructions: str | None, on_complete: OnComplete | None, on_error: OnError | None
+        self,
+        instructions: str | None,
+        on_complete: OnComplete | None,
+        on_error: OnError | None,
+        caller: asyncio.AbstractEventLoop | None,
     ) -> None:
         try:
             await self._session.after_operation("compaction", "navigation")
             result = await self._session.compact(instructions)
         except Exception as error:  # noqa: BLE001  # all of them are the extension's to hear of
-            await self._call_back("on_error", on_error, error)
+            await self._call_back("on_error", on_error, error, caller)
         else:
-            await self._call_back("on_complete", on_complete, result)
+            await self._call_back("on_complete", on_complete, result, caller)
 
-    async def _call_back(self, name: str, function: OnComplete | OnError | None, value: Any) -> None:
+    async def _call_back(
+        self,
+        name: str,
+        function: OnComplete | OnError | None,
+        value: Any,
+        caller: asyncio.AbstractEventLoop | None,
+    ) -> None:
         if function is None:
             return
         try:
-            answer = function(value)
-            if inspect.isawaitable(answer):
-                await answer
-        except Exception as error:  # noqa: BLE001  # foreign code
+            await call_back(caller, function, value)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001  # foreign code
             self._hooks.report_callback(self._session.emit, function, name, error)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from pi_ls.hooks import Hooks, Sources
 from pi_ls.hooks.loading import load
+from tests import sessions
 from tests.hooks.conftest import Bench
 
 HOOK = "@hookimpl\ndef session_opened(event): pass\n"
@@ -167,6 +168,34 @@ async def test_a_hook_gets_copies(bench: Bench):
     assert "GONE" not in str(bench.named("entry_appended"))
 
 
+@pytest.mark.parametrize("hook", ["session_before_compact", "session_compacting"])
+async def test_what_a_hook_does_with_messages_it_is_given_is_nobody_elses_concern(bench: Bench, hook: str):
+    bench.extension(
+        f"""
+        from pi_ls.core.messages import ToolCall
+
+        @hookimpl
+        def {hook}(preparation):
+            for message in (*preparation.messages_to_summarize, *preparation.turn_prefix_messages):
+                for block in message.content if not isinstance(message.content, str) else ():
+                    if isinstance(block, ToolCall):
+                        block.arguments["command"] = "GONE"
+                        note("changed")
+        """
+    )
+    lines = sessions.two_long_turns(120_000)
+    call = {"type": "toolCall", "id": "c1", "name": "bash", "arguments": {"command": "STAYS"}}
+    lines[2]["message"]["content"].append(call)
+    session = await bench.open(lines)
+    await session.messages_page()
+    result = await session.compact()
+    assert bench.notes() == [["changed"]]
+    assert "GONE" not in result["summary"]
+    await session.undo_compaction()
+    page = str(await session.messages_page())
+    assert ("STAYS" in page, "GONE" in page) == (True, False)
+
+
 async def test_the_context_object_compacts_and_tells_how_full_it_is(bench: Bench):
     bench.extension(
         """
@@ -199,6 +228,53 @@ async def test_the_context_object_compacts_and_tells_how_full_it_is(bench: Bench
     ]
     assert ["before", "BANANA", "manual", "s-1", str(bench.folder)] in bench.notes()
     assert not bench.failures()
+
+
+@pytest.mark.parametrize("plain", [True, False], ids=["plain", "async"])
+async def test_a_callback_is_called_where_the_hook_ran_and_holds_nobody_up(bench: Bench, plain: bool):
+    bench.extension(
+        f"""
+        import threading
+
+        async def on_complete(result):
+            asyncio.get_running_loop()
+            note("async", threading.current_thread() is HERE)
+            time.sleep(60)
+
+        def on_complete_plain(result):
+            note("plain", threading.current_thread() is HERE)
+            time.sleep(60)
+
+        @hookimpl
+        async def session_tree(context):
+            global HERE
+            HERE = threading.current_thread()
+            context.compact(on_complete={"on_complete_plain" if plain else "on_complete"})
+        """
+    )
+    session = await bench.open()
+    await session.navigate_tree("a1")
+    await session.navigate_tree("a2")
+    [noted] = await bench.until(bench.notes)
+    assert noted == (["plain", False] if plain else ["async", True])
+    async with asyncio.timeout(2):
+        await session.context_usage()
+
+
+async def test_a_closed_session_is_not_compacted_any_more(bench: Bench):
+    bench.extension(
+        """
+        @hookimpl
+        def session_closed(context):
+            context.compact(on_complete=lambda r: note("done"), on_error=lambda e: note(type(e).__name__))
+        """
+    )
+    session = await bench.open()
+    before = bench.file.read_bytes()
+    await session.close()
+    assert await bench.until(bench.notes) == [["NoSession"]]
+    assert bench.named("compaction_start") == []
+    assert bench.file.read_bytes() == before
 
 
 async def test_a_callback_that_fails_is_told(bench: Bench):

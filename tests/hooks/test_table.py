@@ -226,6 +226,7 @@ async def test_an_after_hook_that_raises_is_told_and_ignored(bench: Bench, hook:
 HANGING = {
     "async": "await asyncio.Event().wait()",
     "stubborn": "await stubborn()",
+    "blocking": "time.sleep(60)",
     "plain": "time.sleep(600)",
 }
 STUBBORN = """
