@@ -487,12 +487,31 @@ def is_loopback(url: str) -> bool:
 
 
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
+_SECRET_FIELD = re.compile(r"auth|key|token|secret|cookie|access|refresh|password", re.IGNORECASE)
 
 
-def _learn_of(entry: Any, name: str) -> None:
-    key = entry.get(name) if is_object(entry) else None
-    if isinstance(key, str) and not key.startswith(("!", "$")):
-        secrets.learn(key)
+def _secrets_in(value: Any, *, named: bool = False) -> Iterator[str]:
+    """The texts in an entry of `auth.json` under names of something secret, a login of pi's included."""
+    if is_object(value):
+        for name, one in value.items():
+            yield from _secrets_in(one, named=named or _SECRET_FIELD.search(name) is not None)
+    elif is_array(value):
+        for one in value:
+            yield from _secrets_in(one, named=named)
+    elif named and isinstance(value, str):
+        yield value
+
+
+def _secrets_of(provider: Any) -> Iterator[str]:
+    """The key and the secret headers of a provider's entry in `models.json`, those of its models included."""
+    if not is_object(provider):
+        return
+    if key := optional_string(provider.get("apiKey")):
+        yield key
+    models = provider.get("models")
+    for entry in (provider, *(models if is_array(models) else ())):
+        if is_object(entry):
+            yield from (text for name, text in _headers(entry).items() if _SECRET_HEADER.search(name))
 
 
 class _Unresolved(Exception):
@@ -523,11 +542,17 @@ class Credentials:
         """Let all keys that stand somewhere be known as such, whether or not they are ever used."""
         for known in PROVIDERS.values():
             secrets.learn(*(self._environ.get(name) for name in known.variables))
-        for entry in self._auth.values.values():
-            _learn_of(entry, "key")
         providers = self._models.values.get("providers")
-        for entry in providers.values() if is_object(providers) else ():
-            _learn_of(entry, "apiKey")
+        kept = [text for entry in self._auth.values.values() for text in _secrets_in(entry)]
+        kept += [
+            text for one in (providers.values() if is_object(providers) else ()) for text in _secrets_of(one)
+        ]
+        for text in kept:
+            if not text.startswith(("!", "$")):  # what a command gives is known once it has run
+                secrets.learn(text)
+            if not text.startswith("!"):
+                with contextlib.suppress(_Unresolved):
+                    secrets.learn(self._filled(_Place("", text)))
 
     @property
     def problems(self) -> list[ConfigProblem]:

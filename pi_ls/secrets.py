@@ -24,6 +24,7 @@ _SHORTEST = 6
 _SHORTEST_IN_CONTENT = 16
 """What is shorter may be a word of a conversation ("ollama"), unless it has the form of a key."""
 _LOOKS_LIKE_A_KEY = re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{6,}|\bsk-[\w-]{8,}", re.IGNORECASE)
+_SCHEME = re.compile(r"^(?:bearer|basic|token)\s+", re.IGNORECASE)
 _FORM_OF_A_KEY = re.compile(r"(?:sk|pk|gsk|xai|ghp|hf)[-_][\w-]{5,}")
 
 _known: dict[str, tuple[bytes, ...]] = {}
@@ -33,7 +34,7 @@ _known: dict[str, tuple[bytes, ...]] = {}
 def learn(*secrets: str | None) -> None:
     """Know these keys from now on. What is too short to be one is passed over."""
     for secret in secrets:
-        form = (secret or "").strip().removeprefix("Bearer ")
+        form = _SCHEME.sub("", (secret or "").strip())
         if len(form) >= _SHORTEST and form not in _known:
             certain = len(form) >= _SHORTEST_IN_CONTENT or _FORM_OF_A_KEY.fullmatch(form)
             _known[form] = _spellings(form) if certain else ()

@@ -33,8 +33,19 @@ async def test_no_channel_of_a_server_has_a_key(home: Home, start: Start):
         models = home.agent_dir / "models.json"
         told = json.loads(models.read_text())
         told["providers"]["fake"]["apiKey"] = PROVIDER_KEY
+        told["providers"]["fake"]["headers"] = {
+            "X-Api-Key": f"{CANARY}-in-a-header",
+            "X-Team": "not-secret-at-all",
+        }
         models.write_text(json.dumps(told))
-        (home.agent_dir / "auth.json").write_text(json.dumps({"openai": {"type": "api_key", "key": KEY}}))
+        login = {
+            "type": "oauth",
+            "access": f"{CANARY}-to-get-in",
+            "refresh": f"{CANARY}-to-stay",
+            "expires": 1,
+        }
+        auth = {"openai": {"type": "api_key", "key": KEY}, "anthropic": login}
+        (home.agent_dir / "auth.json").write_text(json.dumps(auth))
         (home.agent_dir / "extensions").mkdir()
         (home.agent_dir / "extensions" / "leaky.py").write_text(EXTENSION)
         file = home.add_long()
@@ -51,7 +62,10 @@ async def test_no_channel_of_a_server_has_a_key(home: Home, start: Start):
         await server.answer(server.begin_command("pi.prompt", {"text": f"my key is {KEY}"}), 60)
         await server.notification("pi/agent_settled", 60)
         output = await server.result("pi.bash", {"command": f"cat {home.agent_dir / 'auth.json'}"})
-        assert "[key]" in output["output"]
+        assert output["output"].count("[key]") == 3
+        output = await server.result("pi.bash", {"command": f"cat {models}"})
+        assert output["output"].count("[key]") == 2
+        assert "not-secret-at-all" in output["output"]
         await server.result("pi.navigateTree", {"targetId": "a1"})
         failure = await server.notification("pi/extension_error")
         assert "raised ValueError: raised [key]" in failure["error"]
