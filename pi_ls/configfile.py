@@ -8,20 +8,27 @@ file's content into a message.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from pi_ls.core.jsonvalues import Json, is_array, is_object
+from pi_ls.regular import read_regular
 
 _BOM = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+LOCK_SECONDS = 5.0
+"""How long a writer waits for another one."""
+_LOCK_PAUSE_SECONDS = 0.01
+_LARGEST = 4 << 20
 _DEEPEST = 200
 """Levels of nesting that are read; every walk over the values may recurse that deep."""
 
@@ -102,20 +109,21 @@ class ConfigFile:
     def set(self, keys: Sequence[str], value: Any) -> str | None:
         """Write one value, found by the keys that lead to it, into the file as it is now.
 
-        Everything else in the file stays, in its order. Returns None when it is saved, else a sentence
-        that says why not; the file is untouched then.
+        Everything else in the file stays, in its order, and what several programs or threads of ours set at
+        the same time is all kept. Blocks for at most `LOCK_SECONDS` and a small file's writing. Returns None
+        when it is saved, else a sentence that says why not; the file is untouched then.
         """
         try:
-            # A file that turned into something unreadable since it was read must not be overwritten.
-            data = _read(self.path)
-            document = _parse_spelled(data) if data is not None else {}
+            document, _ = self._document_now()
             if _lookup(document, keys) is value:
                 return None
-            _put(document, keys, value)
-            # What was added since the last reading is in the file but not in `values`: only a file that
-            # was not touched meanwhile is still known after the writing.
-            known = not self.changed()
-            _replace(self.path, _document(document, data))
+            with _locked(self.path):
+                document, data = self._document_now()
+                _put(document, keys, value)
+                # What was added since the last reading is in the file but not in `values`: only a file that
+                # was not touched meanwhile is still known after the writing.
+                known = not self.changed()
+                _replace(self.path, _document(document, data))
         except ConfigError as error:
             return f"{self.path} {error.says}."
         except OSError as error:
@@ -123,6 +131,11 @@ class ConfigFile:
         if known:
             self.read()
         return None
+
+    def _document_now(self) -> tuple[Json, bytes | None]:
+        """The file as it is now: one that turned into something unreadable must not be overwritten."""
+        data = _read(self.path)
+        return (_parse_spelled(data) if data is not None else {}), data
 
 
 def parse_object(data: bytes, *, relaxed: bool = False) -> Json:
@@ -211,10 +224,9 @@ def _blank_extra(match: re.Match[str]) -> str:
 def _read(path: Path) -> bytes | None:
     """The file's bytes; None where there is no file. Raises ConfigError."""
     try:
-        # Looked at first: opening a FIFO would wait for a writer that never comes.
-        if not stat.S_ISREG(path.stat().st_mode):
+        if path.exists() and not path.is_file():
             raise ConfigError("is not a file")
-        return path.read_bytes()
+        return read_regular(path, _LARGEST)
     except FileNotFoundError:
         return None
     except (OSError, RuntimeError) as error:
@@ -274,6 +286,38 @@ def _render(value: Any, line: str) -> str:
     if is_array(value) and value:
         return "[" + inner + ("," + inner).join(_render(one, inner) for one in value) + line + "]"
     return value.spelling if isinstance(value, _SpelledFloat) else json.dumps(value, ensure_ascii=False)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Generator[None]:
+    """Keep other writers of this program out, by a lock on the file's folder, which leaves nothing behind.
+
+    Where nothing can be locked (some network drives, no such folder) nothing is. Raises ConfigError.
+    """
+    descriptor = None
+    try:
+        with contextlib.suppress(OSError):  # the writing will say what is wrong
+            folder = path.resolve().parent
+            make_private_folder(folder)
+            descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+            _acquire(descriptor)
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)  # which unlocks it
+
+
+def _acquire(descriptor: int) -> None:
+    """Lock what a descriptor leads to. Raises OSError where that is not possible, ConfigError when late."""
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise ConfigError(f"has been in use by another program for {LOCK_SECONDS:g} s") from None
+            time.sleep(_LOCK_PAUSE_SECONDS)
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import stat
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import msgspec
 
 from pi_ls.configfile import ConfigFile
 from pi_ls.core.jsonvalues import Json, dumps, is_array, is_object
+from pi_ls.regular import read_regular
 
 TRUST_FILE = "trust.json"
 PROJECT_FOLDER = ".pi"
@@ -80,6 +81,10 @@ class TrustStore:
         """Write down what is known of a folder; None, or a sentence that says why it could not be saved."""
         return self._file.set(("folders", str(folder)), msgspec.to_builtins(record))
 
+    def approve(self, folder: Path, tools: Sequence[str]) -> str | None:
+        """Write down that these tools may always run in a folder, and nothing else of it; as `keep`."""
+        return self._file.set(("folders", str(folder), "approved"), list(tools))
+
 
 def _record(known: Json) -> TrustRecord:
     trusted, endpoint = known.get("trusted"), known.get("endpoint")
@@ -101,15 +106,20 @@ def fingerprint(content: bytes) -> str:
 
 def trusted_with_all(folder: Path, approved: tuple[str, ...] = ()) -> TrustRecord:
     """The record of a folder that is trusted with everything it holds now. Reads files."""
-    place = folder / PROJECT_FOLDER
-    compaction = ConfigFile(place / "settings.json").values.get("compaction")
-    endpoint = compaction.get("remoteEndpoint") if is_object(compaction) else None
     return TrustRecord(
         trusted=True,
-        endpoint=None if endpoint is None else fingerprint(dumps(endpoint)),
-        extensions=dict(_fingerprints(place)),
+        endpoint=endpoint_of(folder),
+        extensions=dict(_fingerprints(folder / PROJECT_FOLDER)),
         approved=approved,
     )
+
+
+def endpoint_of(folder: Path) -> str | None:
+    """Fingerprint of the summary endpoint a folder's settings name (null is one too); None without any."""
+    compaction = ConfigFile(folder / PROJECT_FOLDER / "settings.json").values.get("compaction")
+    if not is_object(compaction) or "remoteEndpoint" not in compaction:
+        return None
+    return fingerprint(dumps(compaction["remoteEndpoint"]))
 
 
 def _fingerprints(place: Path) -> Iterator[tuple[str, str]]:
@@ -153,7 +163,7 @@ def _files(place: Path) -> Iterator[str]:
     for file in extension_files(place):
         yield f"{PROJECT_FOLDER}/extensions/{_plain(file.name)}"
     for name in _PROMPT_FILES:
-        if (place / name).exists():
+        if os.path.lexists(place / name):  # `exists` raises where one may not look
             yield f"{PROJECT_FOLDER}/{name}"
 
 
@@ -167,12 +177,7 @@ def extension_files(place: Path) -> Sequence[Path]:
 
 def read_extension(file: Path) -> bytes:
     """The content of an extension file. Raises OSError."""
-    status = file.stat()
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError("it is no regular file")
-    if status.st_size > _LARGEST_EXTENSION:
-        raise OSError(f"it has more than {_LARGEST_EXTENSION >> 20} MB")
-    return file.read_bytes()
+    return read_regular(file, _LARGEST_EXTENSION)
 
 
 def _plain(name: str) -> str:

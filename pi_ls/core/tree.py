@@ -246,7 +246,8 @@ class SessionTree:
         """The entries that hang on one, by time, then by place in the file; of None: the roots, by place."""
         children = self._kept(self._children)
         if children is None:
-            changes, children = self._changes, {}
+            changes = self._changes
+            children = dict[str | None, list[Entry]]()
             for entry in [*self.entries]:
                 children.setdefault(self._parent_id(entry), []).append(entry)
             for parent_id, siblings in children.items():
@@ -264,7 +265,8 @@ class SessionTree:
         """Entry id → its label; the last label entry in the file counts."""
         labels = self._kept(self._labels)
         if labels is None:
-            changes, labels = self._changes, {}
+            changes = self._changes
+            labels = dict[str, str]()
             for entry in [*self.entries]:
                 if entry.type == "label" and isinstance(body := entry.body, LabelBody):
                     if body.label:

@@ -11,6 +11,11 @@ from pathlib import Path
 
 from pygls import uris
 
+from pi_ls.regular import read_regular
+
+LARGEST_DOCUMENT = 64 << 20
+"""Bytes of a file that are compared with an open document; no editor speaks LSP about larger ones."""
+
 
 class SavedTexts:
     """For each open document, the text that is known to have been on disk (its hash)."""
@@ -43,7 +48,7 @@ class SavedTexts:
 
 def _text_on_disk(path: Path) -> str | None:
     try:
-        return _normal(path.read_bytes().decode("utf-8-sig", "replace"))
+        return _normal(read_regular(path, LARGEST_DOCUMENT).decode("utf-8-sig", "replace"))
     except OSError:
         return None
 

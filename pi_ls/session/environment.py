@@ -26,7 +26,14 @@ from pi_ls.settings import Settings, TokenEstimator
 from pi_ls.store import session_directories, sessions_directory
 from pi_ls.summarize import Candidate, Extractive
 from pi_ls.tools import NoEditor, Workspace
-from pi_ls.trust import PROJECT_FOLDER, TrustRecord, TrustStore, ignored_things, trusted_with_all
+from pi_ls.trust import (
+    PROJECT_FOLDER,
+    TrustRecord,
+    TrustStore,
+    endpoint_of,
+    ignored_things,
+    trusted_with_all,
+)
 
 Decision = Literal["once", "session", "always", "no"]
 Answer = Callable[[str, Decision], bool]
@@ -121,7 +128,7 @@ class Environment:
         self._vouched_by_client = False
         self.trusted = trusted
         if trusted:
-            self._record = trusted_with_all(self.folder, self._record.approved)
+            self._record = trusted_with_all(self.folder, self._trust.of(self.folder).approved)
         else:
             self._record = TrustRecord(trusted=False)
             self.approved_tools.clear()
@@ -131,10 +138,9 @@ class Environment:
     def approve_tool(self, name: str) -> str | None:
         """Let a tool run in this folder from now on; None, or why that holds for this run only."""
         self.approved_tools.add(name)
-        known = self._trust.of(self.folder)
-        approved = tuple(dict.fromkeys([*known.approved, name]))
+        approved = tuple(dict.fromkeys([*self._trust.of(self.folder).approved, name]))
         self._record = msgspec.structs.replace(self._record, approved=approved)
-        return self._trust.keep(self.folder, msgspec.structs.replace(known, approved=approved))
+        return self._trust.approve(self.folder, approved)
 
     def trust_question(self) -> str | None:
         """What a person should be asked about the folder; None where nothing is to be decided.
@@ -164,8 +170,8 @@ class Environment:
         if not ignored:
             return []
         message = f"{self._ignoring(ignored)} Trust the folder (pi.setTrust) to use it."
-        place, endpoint = self.folder / PROJECT_FOLDER, trusted_with_all(self.folder).endpoint
-        if endpoint is None:
+        place = self.folder / PROJECT_FOLDER
+        if endpoint_of(self.folder) is None:
             return [ConfigProblem(file=str(place), key="", message=message)]
         file = str(place / "settings.json")
         return [ConfigProblem(file=file, key="compaction.remoteEndpoint", message=message)]

@@ -6,9 +6,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from pi_ls.core.errors import WriteFailed
+from pi_ls.core.errors import SessionUnreadable, WriteFailed
 from pi_ls.core.jsonvalues import Json, dumps, is_object, loads
-from pi_ls.store.places import FILE_MODE, reason, write_lines
+from pi_ls.store.places import FILE_MODE, open_to_read, reason, write_lines
 
 ARCHIVE_SUFFIX = ".pruned"
 """What is added to a session file's name for the file of its put away lines."""
@@ -35,11 +35,18 @@ def put_away(session_file: Path, lines: Sequence[Json]) -> None:
 
 
 def put_away_lines(session_file: Path) -> list[Json]:
-    """The lines of a session's archive, oldest first; what is no JSON object there is passed over."""
+    """The lines of a session's archive, oldest first; what is no JSON object there is passed over.
+
+    Raises SessionUnreadable.
+    """
+    target = archive_of(session_file)
     try:
-        content = archive_of(session_file).read_bytes()
+        with open(open_to_read(target), "rb") as file:  # noqa: PTH123 - a descriptor
+            content = file.read()
     except FileNotFoundError:
         return []
+    except OSError as error:
+        raise SessionUnreadable(f"{target} cannot be read: {reason(error)}.", path=str(target)) from error
     found: list[Json] = []
     for line in content.split(b"\n"):
         try:

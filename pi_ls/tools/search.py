@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 MAX_LINE_CHARS = 500
 """Longer lines are shown cut."""
 _MAX_LINE_BYTES = 1 << 20
+_LARGEST_RULES = 1 << 20
 
 
 class Rule(NamedTuple):
@@ -95,7 +96,10 @@ def parse_rule(line: str) -> Rule | None:
 def read_rules(folder: str) -> list[RuleFile]:
     """The rules of a folder's `.gitignore`; none where there is no such file, or it cannot be read."""
     try:
-        text = Path(folder, ".gitignore").read_text(encoding="utf-8", errors="replace")
+        file = Path(folder, ".gitignore")
+        if not file.is_file() or file.stat().st_size > _LARGEST_RULES:  # a pipe or a device has no end
+            return []
+        text = file.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
     rules = [rule for line in text.split("\n") if (rule := parse_rule(line)) is not None]

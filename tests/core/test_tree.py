@@ -377,10 +377,10 @@ def test_forty_thousand_entries_in_a_chain_are_no_matter() -> None:
 class Trap(str):
     """An id that lets something happen, once, when it is looked up: as another thread may at any moment."""
 
-    __slots__ = ("happens",)
+    happens: Callable[[], Any] | None = None
 
     def __hash__(self) -> int:
-        happens, self.happens = getattr(self, "happens", None), None
+        happens, self.happens = self.happens, None
         if happens is not None:
             happens()
         return super().__hash__()

@@ -232,7 +232,7 @@ async def test_a_tool_that_is_always_allowed_here_is_so_the_next_time(start: Sta
             await server.code()
     known = json.loads((home.agent_dir / "trust.json").read_text())["folders"][os.path.realpath(home.folder)]
     assert known["approved"] == ["bash"]
-    assert known["trusted"] is None
+    assert "trusted" not in known
 
 
 async def test_a_hostile_repository_gets_nothing(
@@ -316,3 +316,115 @@ async def test_a_hostile_repository_gets_nothing(
             assert thing in message
         assert "\x1b" not in message
         assert len(message) < 3_000
+
+
+async def test_what_a_folder_brings_along_is_named_soon_however_much_it_is(start: Start, home: Home):
+    home.add_long()
+    home.use()
+    extensions = home.folder / ".pi" / "extensions"
+    extensions.mkdir(parents=True)
+    for number in range(500):  # what they would hold takes no place on this disk, and long to read
+        with (extensions / f"e{number}.py").open("wb") as file:
+            file.truncate(4 << 20)
+    with (home.folder / ".pi" / "settings.json").open("wb") as file:
+        file.truncate(2 << 30)
+    server = await started(start, home)
+    async with asyncio.timeout(5):
+        assert (await server.result("pi.sessionState"))["trusted"] is False
+        [problem] = (await server.result("pi.reloadSettings"))["problems"]
+    assert ".pi/settings.json" in problem["message"]
+    assert "more" in problem["message"]
+
+
+async def test_a_folder_one_may_not_look_into_brings_nothing_along(start: Start, home: Home):
+    home.add_long()
+    home.use()
+    project_extension(home, "ran")
+    (home.folder / ".pi").chmod(0)
+    try:
+        server = await start(obeying=True)
+        await server.initialize(home.params())
+        assert (await server.result("pi.sessionState"))["trusted"] is False
+        assert (await server.result("pi.setTrust", {"trusted": True}))["trusted"] is True
+    finally:
+        (home.folder / ".pi").chmod(0o755)
+    await server.result("pi.reloadSettings")
+    assert not (home.agent_dir / "ran").exists(), "what could not be read was not trusted"
+
+
+@pytest.mark.parametrize("what", ["secret", "pipe", "device", "inside"])
+async def test_instructions_of_an_untrusted_folder_are_files_of_that_folder(
+    start: Start, home: Home, what: str
+):
+    home.add_long()
+    secret = home.folder.with_name("secret")
+    secret.write_text("THE SECRET")
+    (home.folder / "CLAUDE.md").write_text("INSTRUCTIONS")
+    file = home.folder / "AGENTS.md"
+    if what == "pipe":
+        os.mkfifo(file)
+    else:
+        file.symlink_to({"secret": str(secret), "device": "/dev/zero", "inside": "CLAUDE.md"}[what])
+    async with Provider() as provider:
+        home.use(provider)
+        server = await started(start, home)
+        await server.answer(server.begin_command("pi.prompt", {"text": "go"}), ANSWER_S)
+        await server.notification("pi/agent_settled", ANSWER_S)
+        [request] = provider.requests
+        assert "THE SECRET" not in json.dumps(request.body)
+        assert "INSTRUCTIONS" in json.dumps(request.body), "the next file of the folder counts"
+        if what == "secret":
+            await server.result("pi.setTrust", {"trusted": True})
+            await server.answer(server.begin_command("pi.prompt", {"text": "go"}), ANSWER_S)
+            await server.until(lambda: len(server.named("pi/agent_settled")) == 2, ANSWER_S)
+            assert "THE SECRET" in json.dumps(provider.requests[-1].body)
+
+
+async def test_what_several_servers_are_told_at_once_is_all_kept(start: Start, home: Home):
+    folders = [home.add_folder(f"folder-{number}") for number in range(12)]
+    servers = [await start(), await start()]
+    for server, own in zip(servers, (folders[:6], folders[6:]), strict=True):
+        await server.initialize(home.params(*own, autoOpen="none"))
+        for folder in own:
+            await server.result("pi.newSession", {"workspace": folder.as_uri()})
+    asked = [
+        (server, server.begin_command("pi.setTrust", {"trusted": True, "workspace": folder.as_uri()}))
+        for pair in zip(folders[:6], folders[6:], strict=True)
+        for server, folder in zip(servers, pair, strict=True)
+    ]
+    for server, request in asked:
+        assert "notSaved" not in (await server.answer(request))["result"]
+    known = json.loads((home.agent_dir / "trust.json").read_text())["folders"]
+    assert {os.path.realpath(folder) for folder in folders} == set(known)
+
+
+async def test_a_project_may_say_that_there_is_no_endpoint(start: Start, home: Home, endpoint: Provider):
+    home.add_long()
+    home.configure({"compaction": {"models": ["offline/extractive"], "remoteEndpoint": endpoint.summary}})
+    project(home, {"compaction": {"remoteEndpoint": None}})
+    server = await started(start, home)
+    assert "FROM THE ENDPOINT" in await summary(server)
+    await server.result("pi.setTrust", {"trusted": True})
+    assert (await server.result("pi.reloadSettings"))["problems"] == []
+    received = len(endpoint.requests)
+    assert "## Goal" in await summary(server)
+    assert len(endpoint.requests) == received
+
+
+async def test_trust_is_of_one_folder_and_ends_when_it_is_taken_back(start: Start, home: Home):
+    home.add_long()
+    project_extension(home, "ran")
+    outer = home.folder.parent
+    server = await start()
+    await server.initialize(home.params(outer, home.folder, settings=OFFLINE))
+    inner, around = home.folder.as_uri(), outer.as_uri()
+    await server.result("pi.newSession", {"workspace": around})
+    await server.result("pi.setTrust", {"workspace": around, "trusted": True})
+    assert (await server.result("pi.sessionState", {"workspace": inner}))["trusted"] is False
+    assert not (home.agent_dir / "ran").exists(), "a folder inside is another one"
+    await server.result("pi.setTrust", {"workspace": inner, "trusted": True})
+    assert (home.agent_dir / "ran").read_text() == "x"
+    await server.result("pi.setTrust", {"workspace": inner, "trusted": False})
+    await server.result("pi.reloadSettings", {"workspace": inner})
+    assert (home.agent_dir / "ran").read_text() == "x"
+    assert (await server.result("pi.sessionState", {"workspace": around}))["trusted"] is True

@@ -1,4 +1,4 @@
-"""Another program writes a session anew while an operation takes its time: nothing is added to what is no more."""
+"""A session is written anew while an operation takes its time: nothing is added to what is no more."""
 
 from __future__ import annotations
 
