@@ -23,6 +23,7 @@ from pi_ls.configfile import ConfigFile, ConfigProblem
 from pi_ls.core.errors import InvalidSettings
 from pi_ls.core.jsonvalues import Json, is_array, is_object
 from pi_ls.core.options import BranchSummarySettings, CompactionSettings, PruningSettings, RetrySettings
+from pi_ls.secrets import redacted
 
 SETTINGS_FILE = "settings.json"
 PROJECT_FOLDER = ".pi"
@@ -521,9 +522,9 @@ def _name(keys: Sequence[str]) -> str:
 
 
 def _spell(value: Any) -> str:
-    """A value as JSON, cut where it is long. What `1e400` became is called Infinity."""
+    """A value as JSON, cut where it is long, no key in it. What `1e400` became is called Infinity."""
     try:
-        text = json.dumps(value, ensure_ascii=False)
+        text = redacted(json.dumps(value, ensure_ascii=False))
     except (TypeError, ValueError):
         text = type(value).__name__
     return text if len(text) <= 60 else f"{text[:57]}…"

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from pi_ls import secrets
+from pi_ls.core.errors import WriteFailed
 from pi_ls.secrets import RedactingFormatter, learn, redacted, without_secrets
+from pi_ls.server.protocol import wire_error
 from pi_ls.session.agent_session import free_of_secrets
 
 KEY = 'canary-Zx9/q+0123456789"é'
@@ -57,3 +59,8 @@ def test_log_lines_and_tracebacks_lose_keys():
         logger.exception("failed with %s", KEY)
     assert CANARY not in stream.getvalue()
     assert stream.getvalue().count("[key]") == 2
+
+
+def test_an_error_on_the_wire_loses_what_looks_like_a_key():
+    told = wire_error(WriteFailed("refused for sk-guessed-but-wrong-0001"))
+    assert told.message == "refused for [key]"

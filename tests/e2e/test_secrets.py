@@ -23,7 +23,7 @@ print("printed by an extension, which is its own affair")
 @hookimpl
 def session_tree():
     logging.getLogger("ext").warning("logged %s", KEY)
-    raise ValueError("raised " + KEY)
+    raise ValueError("raised " + KEY + " or {FALSE_KEY}")
 """
 
 
@@ -50,7 +50,7 @@ async def test_no_channel_of_a_server_has_a_key(home: Home, start: Start):
         (home.agent_dir / "extensions" / "leaky.py").write_text(EXTENSION)
         file = home.add_long()
         server = await start()
-        settings = {"retry": {"enabled": False}}
+        settings = {"retry": {"enabled": False, "maxRetries": FALSE_KEY}}
         await server.initialize(home.params(trusted=True, settings=settings))
         await server.result("pi.sessionState")
         wrong = f"invalid key {KEY} and {PROVIDER_KEY}, or {FALSE_KEY}"
@@ -68,21 +68,29 @@ async def test_no_channel_of_a_server_has_a_key(home: Home, start: Start):
         assert "not-secret-at-all" in output["output"]
         await server.result("pi.navigateTree", {"targetId": "a1"})
         failure = await server.notification("pi/extension_error")
-        assert "raised ValueError: raised [key]" in failure["error"]
+        assert "raised ValueError: raised [key] or [key]" in failure["error"]
         await server.result("pi.navigateTree", {"targetId": sessions.read(file)[-1]["id"]})
+        foreign = sessions.user("x1", sessions.read(file)[-1]["id"], f"foreign {KEY}")
+        with file.open("ab") as stream:
+            stream.write(sessions.encode([foreign]))
+        await server.wait_for(
+            lambda m: m.get("method") == "pi/entry_appended" and m["params"]["entry"]["id"] == "x1"
+        )
         exports = [
             Path((await server.result("pi.exportSession", {"format": kind}))["path"])
             for kind in ("markdown", "jsonl")
         ]
         for export in exports:
-            assert "[key]" in export.read_text()
+            assert "foreign [key]" in export.read_text()
         await server.result("pi.getMessages")
         await server.shutdown()
         await server.code()
         everything = {
             "the wire": json.dumps(server.messages, ensure_ascii=False),
             "the log": (await server.stderr).decode(),
-            "the session file": file.read_text(),
+            "the session file": "".join(
+                line for line in file.read_text().splitlines() if '"id": "x1"' not in line
+            ),
             **{export.name: export.read_text() for export in exports},
         }
         assert "logged [key]" in everything["the log"]

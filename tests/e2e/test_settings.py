@@ -373,6 +373,7 @@ async def test_a_summary_endpoint_is_not_believed_and_learns_no_key(
         Reply(body={"summary": ""}),
         Reply(body={"summary": 5}),
         Reply(status=302, headers={"location": f"{provider.openai}/chat/completions"}, body={}),
+        Reply(status=307, headers={"location": f"{provider.openai}/chat/completions"}, body={}),
         Reply(body={"summary": "S"}, padding=5 << 20),
     ]
     provider.queue(*wrong, Reply(body={"summary": "S", "extra": 1}), Reply(hang=True))

@@ -107,3 +107,12 @@ async def test_what_can_be_read_no_more_is_a_refusal(bench: Bench):
     with pytest.raises((NothingToCompact, SessionUnreadable)):
         await session.compact()
     assert bench.file.read_bytes() == rubbish
+
+
+async def test_an_entry_hangs_on_what_another_program_has_just_added(bench: Bench):
+    session = await bench.open()
+    with bench.file.open("ab") as stream:
+        stream.write(sessions.encode([sessions.user("x1", "a2", "foreign")]))
+    entry = await session.append({"type": "session_info", "name": "mine"})
+    assert entry.parent_id == "x1"
+    assert [line["id"] for line in bench.written()[-2:]] == ["x1", entry.id]
