@@ -104,13 +104,12 @@ def fingerprint(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def trusted_with_all(folder: Path, approved: tuple[str, ...] = ()) -> TrustRecord:
+def trusted_with_all(folder: Path) -> TrustRecord:
     """The record of a folder that is trusted with everything it holds now. Reads files."""
     return TrustRecord(
         trusted=True,
         endpoint=endpoint_of(folder),
         extensions=dict(_fingerprints(folder / PROJECT_FOLDER)),
-        approved=approved,
     )
 
 

@@ -172,13 +172,14 @@ class Server(LanguageServer):
         from pi_ls.server.editor import Person
 
         environment = await self.workspaces.environment(folder)
-        question = await asyncio.to_thread(environment.trust_question)
-        if question is None or folder.asked:
+        found = await asyncio.to_thread(environment.trust_question)
+        if found is None or folder.asked:
             return
         folder.asked = True
+        question, held = found
         trusted = await Person(self, by_notification=False).ask_trust(question)
         if trusted is not None:
-            await self.workspaces.set_trust(folder, trusted)
+            await self.workspaces.set_trust(folder, trusted, held)
 
     def ready(self) -> None:
         """The client has said `initialized`: from here on things may be pushed and opened."""

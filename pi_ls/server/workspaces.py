@@ -26,6 +26,7 @@ from pi_ls.server.notifications import Channel, Notifier
 
 if TYPE_CHECKING:
     from pi_ls.session import AgentSession, Environment
+    from pi_ls.trust import TrustRecord
 
 logger = logging.getLogger(__name__)
 
@@ -198,11 +199,16 @@ class Workspaces:
         environment = await self.environment(folder)
         await environment.hooks.reload(environment.extension_sources(), functools.partial(self._push, folder))
 
-    async def set_trust(self, folder: Folder, trusted: bool) -> str | None:
-        """Trust a folder as it is now, or not any more; None, or why that holds for this run only."""
+    async def set_trust(
+        self, folder: Folder, trusted: bool, asked_about: TrustRecord | None = None
+    ) -> str | None:
+        """Trust a folder as it is now, or as it was when a person was asked about it, or not any more.
+
+        Returns None, or why that holds for this run only.
+        """
         environment = await self.environment(folder)
         folder.asked = True
-        not_saved = await asyncio.to_thread(environment.set_trust, trusted)
+        not_saved = await asyncio.to_thread(environment.set_trust, trusted, asked_about)
         await self.reload_extensions(folder)
         await self._settings_changed(folder, environment)
         self._push(folder, TrustChanged(trusted=trusted))

@@ -119,8 +119,11 @@ class Environment:
         project = self.folder / PROJECT_FOLDER if self.trusted else None
         return Sources(self.agent_dir, project, self._vouches_for_extension)
 
-    def set_trust(self, trusted: bool) -> str | None:
+    def set_trust(self, trusted: bool, asked_about: TrustRecord | None = None) -> str | None:
         """Trust the folder with what it holds now, or do not any more; remembered for the next time too.
+
+        `asked_about`: what it held when a person was asked about it (`trust_question`); that is trusted then,
+        and what has changed since is asked about again.
 
         Returns None, or a sentence that says why it holds for this run only. Sessions have to be told
         (`AgentSession.settings_changed`), and hooks read again. Reads and writes files.
@@ -128,7 +131,8 @@ class Environment:
         self._vouched_by_client = False
         self.trusted = trusted
         if trusted:
-            self._record = trusted_with_all(self.folder, self._trust.of(self.folder).approved)
+            record = asked_about or trusted_with_all(self.folder)
+            self._record = msgspec.structs.replace(record, approved=self._trust.of(self.folder).approved)
         else:
             self._record = TrustRecord(trusted=False)
             self.approved_tools.clear()
@@ -142,12 +146,16 @@ class Environment:
         self._record = msgspec.structs.replace(self._record, approved=approved)
         return self._trust.approve(self.folder, approved)
 
-    def trust_question(self) -> str | None:
-        """What a person should be asked about the folder; None where nothing is to be decided.
+    def trust_question(self) -> tuple[str, TrustRecord] | None:
+        """What a person should be asked about the folder, and what it holds; None where nothing is to decide.
 
         Asked of a folder nobody has said anything about that brings something along, and of a trusted one
         of which something has changed. Reads files.
         """
+        question = self._trust_question()
+        return None if question is None else (question, trusted_with_all(self.folder))
+
+    def _trust_question(self) -> str | None:
         if self.trusted:
             changed = [] if self._vouched_by_client else self._record.changed_things(self.folder)
             if not changed:

@@ -185,6 +185,27 @@ async def test_a_person_is_asked_once_where_a_client_can(start: Start, home: Hom
     assert ("window/showMessageRequest" in again.methods()) is (answer in ("Not now", None))
 
 
+async def test_what_changes_while_a_person_thinks_is_not_what_they_trust(start: Start, home: Home):
+    home.add_long()
+    project_extension(home, "ran")
+    server = await started(start, home, can_ask=True, settings=OFFLINE)
+    question = await server.wait_for(lambda m: m.get("method") == "window/showMessageRequest")
+    project_extension(home, "other")
+    project_extension(home, "new", "new.py")
+    server.send({"id": question["id"], "result": {"title": "Trust"}})
+    await server.notification("pi/trust_changed")
+    await server.result("pi.sessionState")
+    assert not [name for name in ("ran", "other", "new") if (home.agent_dir / name).exists()]
+    project_extension(home, "ran")
+    await server.result("pi.reloadSettings")
+    assert (home.agent_dir / "ran").exists(), "what was asked about is trusted"
+    assert not (home.agent_dir / "new").exists()
+    again = await server.wait_for(
+        lambda m: m.get("method") == "window/showMessageRequest" and m["id"] != question["id"]
+    )
+    assert ".pi/extensions/new.py" in again["params"]["message"]
+
+
 async def test_nobody_is_asked_about_a_folder_that_brings_nothing_along(start: Start, home: Home):
     home.add_long()
     server = await started(start, home, can_ask=True, settings=OFFLINE)
