@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from tests import sessions
-from tests.e2e.conftest import Home, Start
 from tests.e2e.office import Desk
 from tests.provider import Call, Reply, error
 
@@ -108,25 +107,6 @@ async def test_a_hook_that_never_returns_is_ended_by_abort(desk: Desk):
     assert (end["aborted"], "result" in end, "errorMessage" in end) == (True, False, False)
     assert desk.file.read_bytes() == before
     assert (await desk.usage())["tokens"] == 120_000
-
-
-@pytest.mark.parametrize("hook", ["session_before_tree", "session_tree"])
-async def test_a_hook_that_blocks_holds_up_nobody_and_not_the_end(start: Start, home: Home, hook: str):
-    home.add_long()
-    home.use()
-    (home.agent_dir / "extensions").mkdir()
-    (home.agent_dir / "extensions" / "e.py").write_text(
-        f"import time\nfrom pi_ls import hookimpl\n@hookimpl\nasync def {hook}(): time.sleep(60)\n"
-    )
-    server = await start()
-    await server.initialize(home.params())
-    await server.result("pi.sessionState")
-    navigation = server.begin_command("pi.navigateTree", {"targetId": "a1"})
-    assert (await server.result("pi.contextUsage", timeout=5))["tokens"] == 120_000
-    await server.result("pi.abort", timeout=5)
-    await server.answer(navigation, 5)
-    server.close()
-    assert await server.code() == 1
 
 
 async def test_a_hook_that_cancels_is_an_aborted_end_and_no_failure(desk: Desk):

@@ -257,3 +257,22 @@ async def test_shutdown_stops_a_compaction_before_it_is_answered(
     await provider.until(closed=1)
     assert file.read_bytes() == before
     assert [params["isCompacting"] for params in server.named("pi/session_closed")] == [False]
+
+
+@pytest.mark.parametrize("hook", ["session_before_tree", "session_tree"])
+async def test_a_hook_that_blocks_holds_up_nobody_and_not_the_end(start: Start, home: Home, hook: str):
+    home.add_long()
+    home.use()
+    (home.agent_dir / "extensions").mkdir()
+    (home.agent_dir / "extensions" / "e.py").write_text(
+        f"import time\nfrom pi_ls import hookimpl\n@hookimpl\nasync def {hook}(): time.sleep(60)\n"
+    )
+    server = await start()
+    await server.initialize(home.params())
+    await server.result("pi.sessionState")
+    navigation = server.begin_command("pi.navigateTree", {"targetId": "a1"})
+    await server.result("pi.contextUsage", timeout=5)
+    await server.result("pi.abort", timeout=5)
+    await server.answer(navigation, 5)
+    server.close()
+    assert await server.code() == 1
