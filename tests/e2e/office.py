@@ -18,7 +18,7 @@ from tests.provider import Provider
 if TYPE_CHECKING:
     from tests.e2e.conftest import Home, RawServer
 
-ANSWER_TIMEOUT_S = 25
+ANSWER_TIMEOUT_S = 60
 """Long enough for a provider library that is loaded on a busy machine."""
 
 MODELS: Json = {

@@ -241,6 +241,28 @@ async def test_a_command_of_the_user_waits_with_its_entry_not_with_its_answer(co
     assert roles == ["user", "assistant", "toolResult", "bashExecution"]
 
 
+@pytest.mark.parametrize("way", ["pi.abortBash", "pi.abort", "$/cancelRequest"])
+async def test_a_command_of_the_user_that_is_stopped_keeps_what_it_wrote(colleague: Colleague, way: str):
+    await colleague.open([sessions.header()])
+    command = "echo so far; touch wrote; sleep 60"
+    running = colleague.begin("pi.bash", command=command)
+    async with asyncio.timeout(20):
+        while not (colleague.folder / "wrote").exists():
+            await asyncio.sleep(0.01)
+    if way == "$/cancelRequest":
+        colleague.server.notify(way, {"id": running})
+    else:
+        assert await colleague.run(way) == {"aborted": True}
+    answer = (await colleague.answer(running))["result"]
+    assert answer == {"output": "so far\n", "exitCode": None, "cancelled": True, "truncated": False}
+    [kept] = colleague.messages("bashExecution")
+    assert (kept["command"], kept["output"], kept["cancelled"]) == (command, "so far\n", True)
+    await colleague.say("next")
+    [_, told, _] = colleague.model.chats[-1].body["messages"]
+    assert "so far" in told["content"]
+    assert "(command cancelled)" in told["content"]
+
+
 async def test_a_prompt_and_another_operation_at_once_lose_nothing(colleague: Colleague):
     await colleague.open(sessions.two_long_turns(120_000))
     asked = [

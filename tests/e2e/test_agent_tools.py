@@ -167,6 +167,17 @@ async def test_stopping_a_run_ends_its_command_with_all_it_started(colleague: Co
     await colleague.say("next")
 
 
+async def test_what_a_command_had_shown_when_it_was_stopped_is_told_to_the_model(colleague: Colleague):
+    await colleague.open([sessions.header()])
+    colleague.model.answers = [calls(call("bash", command="echo so far; sleep 60"))]
+    await colleague.run("pi.prompt", text="x")
+    await colleague.until_told("tool_execution_update")
+    await colleague.run("pi.abort")
+    assert colleague.results() == [("so far\n\naborted", True)]
+    await colleague.say("next")
+    assert texts(colleague.model.chats[-1], "tool") == ["so far\n\naborted"]
+
+
 def running(command: str) -> int:
     """How many processes run this command."""
     wanted = command.encode().replace(b" ", b"\0")
