@@ -608,6 +608,26 @@ except Exception as error:
     assert done.stderr.split() == [b"ProviderError"] * 4
 
 
+def test_a_call_that_is_cancelled_while_it_is_begun_writes_nothing_at_all(outside: ProviderProcess) -> None:
+    """litellm prepares a request on another thread: whatever moment of that it is cancelled at."""
+    code = """
+import gc
+async def give_up():
+    await ask(sys.argv[1])
+    for step in range(120):
+        task = asyncio.create_task(ask(sys.argv[1]))
+        await asyncio.sleep(step / 8000)
+        task.cancel()
+        await asyncio.wait([task])
+    gc.collect()
+    await ask(sys.argv[1])
+asyncio.run(give_up())
+"""
+    done = python(code, outside.openai)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
 def test_no_connection_is_made_but_to_the_provider_itself(outside: ProviderProcess) -> None:
     """Not at the import, not for price lists or encodings, and not to a proxy meant for the world."""
     code = """
