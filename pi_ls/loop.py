@@ -249,7 +249,7 @@ class _Acting:
 
 
 def _broken_off(partial: ToolOutput) -> ToolOutput:
-    """The output of a tool that was aborted when it had shown so much: what it did until then has happened."""
+    """What a tool that was aborted answers: what it has done and shown until then has happened."""
     shown = text_of(partial.content).rstrip()
     return ToolOutput.of(f"{shown}\n\n{ABORTED}".lstrip(), is_error=True)
 

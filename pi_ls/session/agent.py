@@ -215,8 +215,8 @@ class Agent:
     async def bash(self, command: str, *, exclude_from_context: bool = False) -> Json:
         """Run a command for the user and keep it in the session.
 
-        Stopped by `abort_bash` or by cancelling the caller, it is kept and answered all the same, with what it
-        wrote until then. Raises Untrusted in a folder nobody vouches for, Busy while another one runs.
+        Stopped by `abort_bash` or by cancelling the caller, it is kept and answered all the same, with what
+        it wrote until then. Raises Untrusted in a folder nobody vouches for, Busy while another one runs.
         """
         self._session.require_writable()
         if not self._session.environment.trusted:

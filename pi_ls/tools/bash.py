@@ -139,9 +139,7 @@ async def _wait(
     shown = 0
     try:
         async with asyncio.timeout(timeout_s):
-            while not (
-                await asyncio.wait({waiting, stopping}, timeout=LOOK_EVERY_S, return_when=first)
-            )[0]:
+            while not (await asyncio.wait({waiting, stopping}, timeout=LOOK_EVERY_S, return_when=first))[0]:
                 size = _size(path)
                 if size > MAX_OUTPUT_BYTES:
                     return f"it wrote more than {MAX_OUTPUT_BYTES >> 20} MB"
