@@ -41,6 +41,12 @@ def extend(colleague: Colleague, source: str) -> None:
     file.write_text(source)
 
 
+async def until_there(file: Path) -> None:
+    async with asyncio.timeout(20):
+        while not file.exists():
+            await asyncio.sleep(0.01)
+
+
 def two_turns_of_which_one_is_split() -> list[Json]:
     """A compaction that keeps 10,000 tokens makes two summaries of it, one after the other."""
     return [
@@ -55,18 +61,31 @@ def two_turns_of_which_one_is_split() -> list[Json]:
 # -- during a compaction that a run makes by itself
 
 
+WAITS = """
+import asyncio
+from pathlib import Path
+from pi_ls import hookimpl
+@hookimpl
+async def session_before_compact(context):
+    (context.folder / "asked").touch()
+    while not (context.folder / "go").exists():
+        await asyncio.sleep(0.01)
+"""
+
+
 async def test_settings_that_change_hold_from_the_next_compaction_on(colleague: Colleague):
+    """Also where nobody has been asked for a summary yet, because an extension takes its time."""
     own: Json = {"compaction": {"keepRecentTokens": 10_000, "autoContinue": False}}
+    extend(colleague, WAITS)
     await colleague.open(two_turns_of_which_one_is_split(), own)
     colleague.model.summaries = [Reply(text="FIRST"), Reply(text="SECOND")]
-    colleague.provider.hold()
     await colleague.run("pi.prompt", text="go")
-    await colleague.until_asked()
+    await until_there(colleague.folder / "asked")
     colleague.configure({"compaction": {"keepRecentTokens": 1, "enabled": False, "models": ["fake/m1000"]}})
     told = (await colleague.run("pi.reloadSettings"))["settings"]["compaction"]
     assert (told["keepRecentTokens"], told["enabled"]) == (1, False)
     assert (await colleague.run("pi.sessionState"))["isCompacting"] is True
-    colleague.provider.release()
+    (colleague.folder / "go").touch()
     await colleague.settled()
     assert [one.body["model"] for one in colleague.model.asked_for_summaries] == ["m200", "m200"]
     [entry] = colleague.entries("compaction")
@@ -111,9 +130,7 @@ async def test_an_extension_that_asks_for_a_compaction_during_one_gets_none_besi
     await colleague.open(sessions.two_long_turns(120_000))
     await colleague.run("pi.compact")
     await colleague.server.until(lambda: len(colleague.named("compaction_end")) == 2, 20)
-    async with asyncio.timeout(20):
-        while not record.exists():
-            await asyncio.sleep(0.01)
+    await until_there(record)
     assert record.read_text() == "Already compacted\n"
     assert len(colleague.entries("compaction")) == 1
     first, second = colleague.named("compaction_end")
