@@ -378,15 +378,17 @@ def test_secrets_are_taken_out_of_a_text() -> None:
     assert redacted(text, ["hunter2hunter2", ""]) == "key [key] and [key] and [key]"
 
 
-async def test_a_server_that_is_not_there_is_a_failure_in_passing(provider: Provider) -> None:
+@pytest.mark.parametrize("adapter", ["openai", "anthropic"])
+async def test_a_server_that_is_not_there_is_a_failure_in_passing(adapter: str) -> None:
     gone = ModelInfo(
-        provider="fake", id="m200", litellm_model="openai/m200", base_url="http://127.0.0.1:9/v1"
+        provider="fake", id="m200", litellm_model=f"{adapter}/m200", base_url="http://127.0.0.1:9/v1"
     )
 
     failed = await failure(LitellmModel(gone, KEY, timeout_ms=2_000))
 
     assert isinstance(failed, ProviderError)
     assert failed.retryable
+    assert failed.message == "fake/m200: no connection to 127.0.0.1:9 (Connection refused)"
 
 
 @pytest.mark.parametrize(
