@@ -62,8 +62,11 @@ class Agent:
     ) -> Disposition:
         """Say something to the agent: begins a run, or waits for the one that is in the way.
 
-        Raises NoModel, NoCredentials and SessionReadOnly, which no waiting would mend.
+        Raises InvalidParams where there is nothing to say, and NoModel, NoCredentials and SessionReadOnly,
+        which no waiting would mend.
         """
+        if not text.strip() and not images:
+            raise InvalidParams("There is nothing to say: a prompt has a text or a picture", path="text")
         async with self._admission:  # one after the other, in the order they came
             await self._check()
             message = user_message(text, images, _now_ms())

@@ -221,6 +221,21 @@ async def test_an_answer_that_is_aborted_at_the_threshold_compacts_nothing(colle
     assert colleague.compactions() == []
 
 
+async def test_a_run_that_is_aborted_at_a_tool_compacts_nothing_though_the_threshold_is_passed(
+    colleague: Colleague,
+):
+    await colleague.open(sessions.two_long_turns(120_000))
+    colleague.model.answers = [calls(call("bash", command="sleep 60"), total=190_000)]
+    await colleague.run("pi.prompt", text="go")
+    await colleague.until_told("tool_execution_start")
+    await colleague.run("pi.steer", text="something that waits")
+    assert await colleague.run("pi.abort") == {"aborted": True}
+    assert (await colleague.settled())["aborted"] is True
+    assert colleague.model.order == ["chat"]
+    assert colleague.compactions() == []
+    assert [text for text, _ in colleague.results()] == ["aborted"]
+
+
 async def test_a_failed_answer_goes_by_the_last_good_usage(colleague: Colleague):
     """During a long outage the context is compacted all the same."""
     await colleague.open(sessions.two_long_turns(183_600), NO_RETRY | NO_CONTINUATION)
