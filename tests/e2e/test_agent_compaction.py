@@ -58,11 +58,15 @@ async def test_the_first_prompt_after_a_compaction_just_runs(colleague: Colleagu
     assert colleague.compactions() == []
 
 
-@pytest.mark.parametrize(("total", "compacts"), [(183_616, False), (183_617, True)])
+@pytest.mark.parametrize(
+    ("reserve", "total", "compacts"),
+    [(None, 183_616, False), (None, 183_617, True), (0, 200_000, False), (0, 200_001, True)],
+)
 async def test_the_threshold_is_passed_by_one_token_more_than_the_window_less_the_reserve(
-    colleague: Colleague, total: int, compacts: bool
+    colleague: Colleague, reserve: int | None, total: int, compacts: bool
 ):
-    await colleague.open(sessions.two_long_turns(100_000), NO_CONTINUATION)
+    own: Json = {} if reserve is None else {"reserveTokens": reserve}
+    await colleague.open(sessions.two_long_turns(100_000), {"compaction": {"autoContinue": False} | own})
     colleague.model.default = says(total=total)
     await colleague.say("go")
     assert colleague.model.order == (["chat", "summary"] if compacts else ["chat"])
@@ -144,8 +148,11 @@ async def test_a_paused_session_takes_it_up_again_after_an_answer_under_the_thre
     assert (await colleague.usage())["autoCompactionPaused"] is False
 
 
-async def test_a_reserve_that_is_no_smaller_than_the_window_leaves_half_of_it(colleague: Colleague):
-    settings = {"compaction": {"keepRecentTokens": 100}, "defaultProvider": "fake", "defaultModel": "m8"}
+@pytest.mark.parametrize("model", ["m8", "m16"])
+async def test_a_reserve_that_is_no_smaller_than_the_window_leaves_half_of_it(
+    colleague: Colleague, model: str
+):
+    settings = {"compaction": {"keepRecentTokens": 100}, "defaultProvider": "fake", "defaultModel": model}
     await colleague.open([sessions.header()], settings)
     for number in range(1, 13):
         colleague.model.default = says(total=150 * number)
@@ -636,6 +643,37 @@ async def test_summaries_ask_in_plain_text_and_signed_thinking_stays_in_the_file
     assert [bool(m.get("tool_calls")) for m in kept] == [True, False]
     after = {line["id"]: line for line in colleague.entries()}
     assert all(after[entry_id] == line for entry_id, line in before.items())
+
+
+async def test_kept_thinking_is_sent_with_its_signature_as_it_stands_in_the_file(colleague: Colleague):
+    """To the provider that signed it; nobody else could make anything of it."""
+    own: Json = {"baseUrl": colleague.provider.anthropic, "apiKey": "k", "api": "anthropic-messages"}
+    own["models"] = [{"id": "signer", "contextWindow": 200_000, "maxTokens": 8_192, "reasoning": True}]
+    colleague.office.home.tell_models({"signing": own})
+    here: Json = {"provider": "signing", "model": "signer", "api": "anthropic-messages"}
+    wanted = sessions.call("c1", "bash", command="ls")
+    thoughts = ("because  \n" * 400, "SIG-B+/==")
+    lines = [
+        sessions.header(),
+        sessions.user("u1", None, sessions.filler(400_000)),
+        sessions.assistant("a1", "u1", "t1", thinking=("why", "SIG-A"), **here),
+        sessions.user("u2", "a1", "b"),
+        sessions.assistant("a2", "u2", "so", wanted, thinking=thoughts, **here),
+        sessions.result("r2", "a2", "c1", "out"),
+        sessions.assistant("a3", "r2", "done", total=150_000, **here),
+    ]
+    await colleague.open(lines, {"compaction": {"keepRecentTokens": 400}})
+    assert (await colleague.run("pi.compact"))["firstKeptEntryId"] == "a2"
+    assert not any("SIG-" in str(request.body) for request in colleague.model.asked_for_summaries)
+    await colleague.run("pi.setThinkingLevel", level="low")
+    await colleague.say("x")
+    [kept, _] = [m for m in colleague.model.chats[0].body["messages"] if m["role"] == "assistant"]
+    text, signature = thoughts
+    assert kept["content"][:2] == [
+        {"type": "thinking", "thinking": text, "signature": signature},
+        {"type": "text", "text": "so"},
+    ]
+    assert [block["type"] for block in kept["content"]] == ["thinking", "text", "tool_use"]
 
 
 # -- the same with a summary that fails

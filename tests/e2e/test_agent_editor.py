@@ -293,6 +293,23 @@ async def test_an_untrusted_folder_is_looked_at_and_no_more(editor: Editor, mode
     assert len(sessions.read(sessions_there[0])) > 3
 
 
+async def test_an_automatic_compaction_goes_nowhere_a_repository_says(editor: Editor, model: Model):
+    folder, place = editor.home.folder, model.provider.summary
+    (folder / ".pi").mkdir()
+    (folder / ".pi" / "settings.json").write_text(json.dumps({"compaction": {"remoteEndpoint": place}}))
+    editor.home.add(sessions.two_long_turns(190_000, cwd=str(folder)))
+    await editor.begin({}, {}, trusted=False)
+    await editor.prompt("go")
+    await editor.settled()
+    assert [request.path for request in model.provider.requests] == ["/v1/chat/completions"] * 2
+    assert model.order == ["summary", "chat"]
+    assert (await editor.server.result("pi.setTrust", {"trusted": True}))["trusted"] is True
+    await editor.server.result("pi.undoCompaction")
+    await editor.prompt("and now")
+    await editor.settled(2)
+    assert [request.path for request in model.provider.requests[2:]] == ["/summary", "/v1/chat/completions"]
+
+
 async def test_a_repository_neither_runs_anything_nor_approves_of_its_own_tools(editor: Editor, model: Model):
     """Not before its folder is trusted, and afterwards only what a person lets it."""
     folder = editor.home.folder

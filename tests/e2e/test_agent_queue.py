@@ -62,6 +62,21 @@ async def test_prompts_during_an_automatic_compaction_follow_it(colleague: Colle
     assert await nothing_waits(colleague)
 
 
+async def test_after_a_compaction_that_was_stopped_a_prompt_is_answered(colleague: Colleague):
+    await colleague.open(sessions.two_long_turns(120_000))
+    before = colleague.file.read_bytes()
+    colleague.model.default_summary = Reply(hang=True)
+    compaction = colleague.begin("pi.compact")
+    await colleague.until_asked()
+    assert await colleague.run("pi.abort") == {"aborted": True}
+    assert (await colleague.answer(compaction))["error"]["data"]["kind"] == "Cancelled"
+    await colleague.until_left()
+    assert colleague.file.read_bytes() == before
+    await colleague.say("hi")
+    assert texts(colleague.model.chats[0])[-1] == "hi"
+    assert [m["role"] for m in colleague.messages()[-2:]] == ["user", "assistant"]
+
+
 async def test_a_prompt_during_a_branch_summary_follows_it(colleague: Colleague):
     await colleague.open(sessions.fork_with_two_branches())
     colleague.provider.hold()
