@@ -49,8 +49,10 @@ def just_compacted() -> list[Json]:
 # -- the threshold
 
 
-async def test_the_first_prompt_after_a_compaction_just_runs(colleague: Colleague):
-    await colleague.open(just_compacted())
+@pytest.mark.parametrize("keep", [20_000, 1])
+async def test_the_first_prompt_after_a_compaction_just_runs(colleague: Colleague, keep: int):
+    """Whether or not there would be anything to compact."""
+    await colleague.open(just_compacted(), {"compaction": {"keepRecentTokens": keep}})
     colleague.model.default = says(total=9_000)
     await colleague.say("go")
     assert colleague.model.order == ["chat"]
@@ -579,9 +581,13 @@ async def test_after_a_run_that_crossed_the_threshold_the_agent_goes_on_once_if_
 
 
 async def test_it_goes_on_by_itself_at_most_once_between_two_prompts(colleague: Colleague):
-    await colleague.open(sessions.two_long_turns(120_000))
-    colleague.model.answers = [says(total=190_000), says(total=1_000), says(total=190_000)]
+    """Also where a second compaction of the same prompt has helped."""
+    await colleague.open(sessions.two_long_turns(120_000), {"compaction": {"keepRecentTokens": 1}})
+    again = calls(call("bash", command="echo"), total=1_000)
+    colleague.model.answers = [says(total=190_000), again, says(total=190_000)]
     await colleague.say("p")
+    order = [kind for kind, _ in itertools.groupby(colleague.model.order)]
+    assert order == ["chat", "summary", "chat", "summary"]
     assert [CONTINUE in str(m["content"]) for m in colleague.messages("user")].count(True) == 1
 
 
