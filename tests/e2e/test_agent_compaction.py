@@ -135,6 +135,9 @@ async def test_usage_that_stays_over_the_limit_pauses_and_never_loops(colleague:
         assert (first, second) != ("compaction", "compaction")
     [paused] = colleague.named("auto_compaction_paused")
     assert paused["reason"] == "no_progress"
+    told = colleague.events("compaction_start", "auto_compaction_paused")
+    assert told[-1] == "auto_compaction_paused", "from there on it is left"
+    assert len(told) < 5
     assert (await colleague.usage())["autoCompactionPaused"] is True
 
 
