@@ -69,7 +69,9 @@ class Reader:
         return None
 
     def _line(self) -> bytes | None:
-        while (end := self._buffer.find(b"\n")) < 0:
+        searched = 0
+        while (end := self._buffer.find(b"\n", searched)) < 0:
+            searched = len(self._buffer)
             if not self._fill():
                 return None
         line = bytes(self._buffer[: end + 1])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests import sessions
-from tests.e2e.colleague import Model, call, calls, texts
+from tests.e2e.colleague import Model, call, calls, says, texts
 from tests.e2e.conftest import Home, RawServer, Start
 from tests.e2e.raw import Json
 from tests.provider import Provider
@@ -263,6 +263,39 @@ async def test_a_question_ends_with_the_run_it_belongs_to(editor: Editor, model:
     [resolved] = editor.server.named("pi/approval_resolved")
     assert (resolved["approvalId"], resolved["decision"]) == (request["approvalId"], "no")
     assert not (editor.home.folder / "there").exists()
+
+
+async def test_a_disk_that_takes_nothing_costs_no_answer_and_nothing_is_lost(
+    home: Home, start: Start, model: Model
+):
+    file = home.add(sessions.fork_with_two_branches(cwd=str(home.folder)))
+    before = file.read_bytes()
+    editor = Editor(await start(obeying=True), home)
+    await editor.begin({})
+    await editor.server.result("pi.sessionState")
+    file.chmod(0o444)
+    home.sessions().chmod(0o555)
+    try:
+        model.answers = [calls(call("bash", command="echo ran > ran")), says("done")]
+        await editor.prompt("go")
+        await editor.settled()
+        assert (home.folder / "ran").read_text() == "ran\n"
+        assert file.read_bytes() == before
+        [problem] = editor.server.named("pi/session_problem")
+        assert (problem["kind"], str(file) in problem["message"]) == ("notSaved", True)
+        assert len(editor.server.named("window/showMessage")) == 1
+        assert (await editor.server.result("pi.sessionState"))["unsaved"] == 4
+        assert texts(model.chats[1])[-2:] == ["", "(no output)"]
+    finally:
+        home.sessions().chmod(0o755)
+        file.chmod(0o644)
+    await editor.prompt("more")
+    await editor.settled(2)
+    assert (await editor.server.result("pi.sessionState"))["unsaved"] == 0
+    written = sessions.read(file)[8:]
+    roles = ["user", "assistant", "toolResult", "assistant", "user", "assistant"]
+    assert [line["message"]["role"] for line in written] == roles
+    assert [line["parentId"] for line in written] == ["Dd", *(line["id"] for line in written[:-1])]
 
 
 async def test_an_untrusted_folder_is_looked_at_and_no_more(editor: Editor, model: Model):
