@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import pytest
 
@@ -654,12 +655,58 @@ async def test_summaries_ask_in_plain_text_and_signed_thinking_stays_in_the_file
     assert all(after[entry_id] == line for entry_id, line in before.items())
 
 
+def tell_of_a_signer(colleague: Colleague) -> Json:
+    """A model whose provider signs its thinking; what its answers name."""
+    own: Json = {"baseUrl": colleague.provider.anthropic, "apiKey": "k", "api": "anthropic-messages"}
+    own["models"] = [{"id": "signer", "contextWindow": 200_000, "maxTokens": 16_384, "reasoning": True}]
+    colleague.office.home.tell_models({"signing": own})
+    return {"provider": "signing", "model": "signer", "api": "anthropic-messages"}
+
+
+def signed(text: list[str], signature: list[str], wanted: Json) -> Reply:
+    """An answer whose thinking and signature come in these pieces, and which then calls a tool."""
+    usage = {"input_tokens": 70, "output_tokens": 30}
+    message: Json = {"id": "msg-1", "type": "message", "role": "assistant", "model": "signer", "content": []}
+    deltas: list[Json] = [{"type": "thinking_delta", "thinking": piece} for piece in text]
+    deltas += [{"type": "signature_delta", "signature": piece} for piece in signature]
+    call: Json = {"type": "tool_use", "id": "c1", "name": wanted["name"], "input": {}}
+    arguments = {"type": "input_json_delta", "partial_json": json.dumps(wanted["arguments"])}
+    events: list[Json] = [
+        {"type": "message_start", "message": message | {"usage": usage}},
+        {
+            "type": "content_block_start",
+            "index": 0,
+            "content_block": {"type": "thinking", "thinking": "", "signature": ""},
+        },
+        *({"type": "content_block_delta", "index": 0, "delta": delta} for delta in deltas),
+        {"type": "content_block_stop", "index": 0},
+        {"type": "content_block_start", "index": 1, "content_block": call},
+        {"type": "content_block_delta", "index": 1, "delta": arguments},
+        {"type": "content_block_stop", "index": 1},
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": usage},
+        {"type": "message_stop"},
+    ]
+    return Reply(raw="".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in events))
+
+
+async def test_thinking_goes_back_with_its_signature_as_they_came(colleague: Colleague):
+    here = tell_of_a_signer(colleague)
+    level = sessions.thinking_level("t", "k", "low")
+    lines = [sessions.header(), sessions.model_change("k", None, here["provider"], here["model"]), level]
+    await colleague.open(lines)
+    text, signature = [" be", "cause  \n", "of 😀"], ["Eo+/", "Zg", "=="]
+    colleague.model.answers = [signed(text, signature, {"name": "read", "arguments": {"path": "x"}})]
+    await colleague.say("go")
+    thought = {"type": "thinking", "thinking": "".join(text), "thinkingSignature": "".join(signature)}
+    assert colleague.messages("assistant")[0]["content"][0] == thought
+    [asked] = [m for m in colleague.model.chats[1].body["messages"] if m["role"] == "assistant"]
+    sent = {"type": "thinking", "thinking": "".join(text), "signature": "".join(signature)}
+    assert asked["content"][0] == sent
+
+
 async def test_kept_thinking_is_sent_with_its_signature_as_it_stands_in_the_file(colleague: Colleague):
     """To the provider that signed it; nobody else could make anything of it."""
-    own: Json = {"baseUrl": colleague.provider.anthropic, "apiKey": "k", "api": "anthropic-messages"}
-    own["models"] = [{"id": "signer", "contextWindow": 200_000, "maxTokens": 8_192, "reasoning": True}]
-    colleague.office.home.tell_models({"signing": own})
-    here: Json = {"provider": "signing", "model": "signer", "api": "anthropic-messages"}
+    here = tell_of_a_signer(colleague)
     wanted = sessions.call("c1", "bash", command="ls")
     thoughts = ("because  \n" * 400, "SIG-B+/==")
     lines = [
