@@ -420,6 +420,19 @@ async def test_waiting_for_another_try_can_be_stopped(colleague: Colleague):
     assert colleague.named("auto_retry_end")[0]["success"] is False
 
 
+async def test_another_try_that_is_stopped_has_an_end_and_is_no_success(colleague: Colleague):
+    await colleague.open(one_turn(), SOON)
+    colleague.model.answers = [error(500, "down"), Reply(hang=True)]
+    await colleague.run("pi.prompt", text="go")
+    await colleague.until_asked(2)
+    assert await colleague.run("pi.abort") == {"aborted": True}
+    await colleague.settled()
+    told = colleague.events("auto_retry_start", "auto_retry_end", "agent_settled")
+    assert told == ["auto_retry_start", "auto_retry_end", "agent_settled"]
+    [end] = colleague.named("auto_retry_end")
+    assert (end["success"], end["attempt"]) == (False, 1)
+
+
 async def test_an_answer_that_had_no_room_left_is_an_overflow(colleague: Colleague):
     await colleague.open(sessions.two_long_turns(120_000))
     full = {"prompt_tokens": 199_000, "completion_tokens": 0, "total_tokens": 199_000}
