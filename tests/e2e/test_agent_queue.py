@@ -183,6 +183,34 @@ async def test_what_waited_through_an_aborted_run_goes_first_with_the_next_promp
     assert [m["content"][0]["text"] for m in colleague.messages("user")] == ["go", "first", "second"]
 
 
+async def test_what_was_to_steer_an_aborted_run_goes_before_what_was_to_follow_it(colleague: Colleague):
+    await colleague.open([sessions.header()])
+    colleague.model.answers = [says("x" * 500, hang_after=10)]
+    await colleague.run("pi.prompt", text="go")
+    await colleague.until_told("message_update")
+    await colleague.run("pi.followUp", text="follows")
+    await colleague.run("pi.steer", text="steers")
+    await colleague.run("pi.abort")
+    await colleague.settled()
+    await colleague.run("pi.prompt", text="more")
+    await colleague.settled(2)
+    said = [m["content"][0]["text"] for m in colleague.messages("user")]
+    assert said == ["go", "steers", "follows", "more"]
+
+
+async def test_a_prompt_that_waited_for_room_in_vain_is_still_the_first(colleague: Colleague):
+    await colleague.open(sessions.two_long_turns(190_000))
+    colleague.model.summaries = [Reply(hang=True)]
+    await colleague.run("pi.prompt", text="one")
+    await colleague.until_asked()
+    await colleague.run("pi.followUp", text="two")
+    assert await colleague.run("pi.abort") == {"aborted": True}
+    await colleague.settled()
+    await colleague.run("pi.prompt", text="three")
+    await colleague.settled(2)
+    assert said_by_user(colleague) == ["one", "two", "three"]
+
+
 async def test_room_is_made_before_a_queued_prompt_too(colleague: Colleague):
     await colleague.open(sessions.two_long_turns(80_000))
     colleague.model.answers = [says(total=190_000, delay=0.2)]
