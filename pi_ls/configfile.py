@@ -80,20 +80,26 @@ class ConfigFile:
         return f"ConfigFile({str(self.path)!r})"
 
     def read(self) -> None:
-        """Take the file as it is now. Never raises."""
-        self._stamp = file_stamp(self.path)
-        self.values, self.problem = {}, None
+        """Take the file as it is now. Never raises.
+
+        Whoever looks meanwhile, from another thread, sees what was there before.
+        """
+        stamp = file_stamp(self.path)
+        values: Json = {}
+        problem = None
         try:
             data = _read(self.path)
             if data is not None:
-                self.values = parse_object(data, relaxed=self._relaxed)
+                values = parse_object(data, relaxed=self._relaxed)
         except ConfigError as error:
-            self.problem = ConfigProblem(
+            problem = ConfigProblem(
                 file=str(self.path),
                 key="",
                 message=f"{self.path} {error.says}. It counts as empty and will not be written to.",
                 line=error.line,
             )
+        self.values, self.problem = values, problem
+        self._stamp = stamp  # last: a file that looks unchanged has been taken
 
     def changed(self) -> bool:
         """Whether the file looks different from when it was read; one `stat`, no reading."""

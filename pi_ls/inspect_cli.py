@@ -156,11 +156,14 @@ def _show_usage(answer: Json, terminal: Terminal) -> None:
     messages = count(answer["contextMessages"])
     if answer["contextUsage"]:
         terminal.line(meter(answer["contextUsage"], terminal))
+    known = answer["contextUsage"] or not answer["model"]
+    where = plain(str(agent_directory() / "models.json"))
     totals = answer["stats"]
     tokens = totals["tokens"]
     terminal.table(
         [
             ("model", model_name(answer["model"])),
+            *([] if known else [("window", f"not known; contextWindow of this model in {where} tells it")]),
             ("thinking", plain(answer["thinkingLevel"])),
             ("context", f"{count(answer['contextTokens'])} tokens in {messages} messages"),
             (

@@ -35,6 +35,7 @@ from pi_ls.core.messages import (
     ToolCall,
     ToolResultMessage,
     encode_message,
+    text_of,
     tool_calls,
 )
 from pi_ls.core.request import FAILED_STOPS
@@ -218,6 +219,7 @@ class _Acting:
             running.add_done_callback(lambda _: shown.put_nowait(None))
             try:
                 while (partial := await shown.get()) is not None:
+                    output = _broken_off(partial)
                     yield events.ToolExecutionUpdate(
                         tool_call_id=call.id,
                         tool_name=call.name,
@@ -244,6 +246,12 @@ class _Acting:
         )
         yield events.MessageStart(message=self.result)
         yield events.MessageEnd(message=self.result)
+
+
+def _broken_off(partial: ToolOutput) -> ToolOutput:
+    """What a tool that was aborted answers: what it has done and shown until then has happened."""
+    shown = text_of(partial.content).rstrip()
+    return ToolOutput.of(f"{shown}\n\n{ABORTED}".lstrip(), is_error=True)
 
 
 def _update(piece: TextDelta | ThinkingDelta | ToolCallDelta) -> events.MessageUpdate:

@@ -139,6 +139,14 @@ def test_usage_without_a_known_window_still_says_how_long_the_context_is(tmp_pat
     assert usage["stats"]["userMessages"] == 6
 
 
+def test_usage_says_how_to_make_an_unknown_window_known(tmp_path: Path) -> None:
+    environ = {"PI_CODING_AGENT_DIR": str(tmp_path)}
+    shown = run("usage", SESSION, environ=environ).stdout
+    assert f"not known; contextWindow of this model in {tmp_path / 'models.json'} tells it" in shown
+    bare = session_file(tmp_path, message("a", None, "one"))
+    assert "not known" not in run("usage", bare, environ=environ).stdout, "no model has no window to tell"
+
+
 def test_inspect_from_another_leaf_sees_the_other_branch() -> None:
     abandoned = answer("inspect", SESSION, "--leaf", "32a52fbc")
     assert abandoned["leaf"] == abandoned["branch"][-1] == "32a52fbc"

@@ -378,15 +378,17 @@ def test_secrets_are_taken_out_of_a_text() -> None:
     assert redacted(text, ["hunter2hunter2", ""]) == "key [key] and [key] and [key]"
 
 
-async def test_a_server_that_is_not_there_is_a_failure_in_passing(provider: Provider) -> None:
+@pytest.mark.parametrize("adapter", ["openai", "anthropic"])
+async def test_a_server_that_is_not_there_is_a_failure_in_passing(adapter: str) -> None:
     gone = ModelInfo(
-        provider="fake", id="m200", litellm_model="openai/m200", base_url="http://127.0.0.1:9/v1"
+        provider="fake", id="m200", litellm_model=f"{adapter}/m200", base_url="http://127.0.0.1:9/v1"
     )
 
     failed = await failure(LitellmModel(gone, KEY, timeout_ms=2_000))
 
     assert isinstance(failed, ProviderError)
     assert failed.retryable
+    assert failed.message == "fake/m200: no connection to 127.0.0.1:9 (Connection refused)"
 
 
 @pytest.mark.parametrize(
@@ -606,6 +608,26 @@ except Exception as error:
 
     assert done.stdout == b""
     assert done.stderr.split() == [b"ProviderError"] * 4
+
+
+def test_a_call_that_is_cancelled_while_it_is_begun_writes_nothing_at_all(outside: ProviderProcess) -> None:
+    """litellm prepares a request on another thread: whatever moment of that it is cancelled at."""
+    code = """
+import gc
+async def give_up():
+    await ask(sys.argv[1])
+    for step in range(120):
+        task = asyncio.create_task(ask(sys.argv[1]))
+        await asyncio.sleep(step / 8000)
+        task.cancel()
+        await asyncio.wait([task])
+    gc.collect()
+    await ask(sys.argv[1])
+asyncio.run(give_up())
+"""
+    done = python(code, outside.openai)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 def test_no_connection_is_made_but_to_the_provider_itself(outside: ProviderProcess) -> None:

@@ -308,7 +308,7 @@ async def test_aborting_in_the_middle_of_an_answer_keeps_its_text() -> None:
     assert play.tools.ran == []
 
 
-async def test_aborting_a_tool_answers_its_call_and_those_that_wait() -> None:
+async def test_aborting_a_tool_answers_its_call_with_what_it_had_shown_and_those_that_wait() -> None:
     tools = Notes(asyncio.Event())
     play = Play(Talk(user("do")), ScriptedModel(answer(call("note", "c1"), call("note", "c2"))), tools)
     task = asyncio.ensure_future(play.to_end())
@@ -316,7 +316,7 @@ async def test_aborting_a_tool_answers_its_call_and_those_that_wait() -> None:
     play.signal.abort()
     pairs(await task)
     assert (tools.ran, tools.cancelled) == (["c1"], 1)
-    assert play.said() == ["do", "aborted", "not run: the run was aborted"]
+    assert play.said() == ["do", "so far\n\naborted", "not run: the run was aborted"]
     assert len(play.model.requests) == 1
     assert good_messages(play.talk.messages) == play.talk.messages  # whole, and ready to go on with
 

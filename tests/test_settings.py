@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from pi_ls.configfile import ConfigFile
 from pi_ls.core.compaction import should_compact
 from pi_ls.core.errors import InvalidSettings
 from pi_ls.core.jsonvalues import Json
@@ -672,3 +673,23 @@ def test_importing_settings_and_models_loads_nothing_heavy() -> None:
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
     )
     assert found.stdout.strip() == "[]"
+
+
+def test_whoever_looks_while_a_file_is_read_again_sees_the_old_or_the_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys and models are looked up on several threads."""
+    path = tmp_path / "models.json"
+    path.write_text('{"known": 1}')
+    file, seen = ConfigFile(path), list[Json]()
+    read = Path.read_bytes
+
+    def look_and_read(looked_at: Path) -> bytes:
+        seen.append(file.values)  # as another thread may, just then
+        assert file.changed(), "what has not been taken yet does not count as taken"
+        return read(looked_at)
+
+    path.write_text('{"known": 22}')
+    monkeypatch.setattr(Path, "read_bytes", look_and_read)
+    assert file.refresh()
+    assert (seen, file.values) == ([{"known": 1}], {"known": 22})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import email.utils
 import json
+import os
 import re
 import time
 from typing import Any, Literal
@@ -116,11 +117,22 @@ def _everything_said(error: Exception) -> str:
 
 def sentence(error: Exception) -> str:
     """What a person should read: the provider's own words where there are any, in one line."""
-    said = _message_in_body(error) or _without_wrapping(str(error))
+    said = _message_in_body(error) or _not_reached(error) or _without_wrapping(str(error))
     if not said:
         status = status_of(error)
         said = f"HTTP status {status}, without a word" if status else type(error).__name__
     return said if len(said) <= 400 else said[:399] + "…"
+
+
+def _not_reached(error: Exception) -> str | None:
+    """Who could not be reached, and why; None where somebody answered, or nobody knows."""
+    for each in _chain(error):
+        host, cause = getattr(each, "host", None), getattr(each, "os_error", None)
+        if isinstance(host, str) and isinstance(cause, OSError):
+            number = cause.errno or 0
+            why = os.strerror(number) if number > 0 else cause.strerror  # below 0: of looking up a name
+            return f"no connection to {host}:{getattr(each, 'port', '')} ({why})"
+    return None
 
 
 def _without_wrapping(text: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import inspect
 import logging
 import os
 import sys
@@ -31,6 +32,35 @@ _ENVIRONMENT = {
     "REPEATED_STREAMING_CHUNK_LIMIT": "1000000000",  # else an answer with 100 equal pieces is an error
 }
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+class _Loop(asyncio.SelectorEventLoop):
+    """litellm's loop. It makes the coroutine of a request on another thread and awaits it at once.
+
+    Where the request is cancelled just then, nobody ever does: it is closed here. Else Python complains of it
+    on standard error, later and in the name of whatever runs then.
+    """
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        """See `asyncio`."""
+
+        def work() -> Any:
+            result = func(*args)
+            if inspect.iscoroutine(result):
+                self.call_soon_threadsafe(watch, result)
+            return result
+
+        def watch(made: Coroutine[Any, Any, Any]) -> None:
+            # one step after whoever waits for it goes on
+            waiting.add_done_callback(lambda _: self.call_soon(_close_unless_begun, made))
+
+        waiting = super().run_in_executor(executor, work)
+        return waiting
+
+
+def _close_unless_begun(made: Coroutine[Any, Any, Any]) -> None:
+    if inspect.getcoroutinestate(made) == inspect.CORO_CREATED:
+        made.close()
 
 
 class Library:
@@ -94,7 +124,7 @@ class Library:
     def _started(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
+                self._loop = _Loop()
                 threading.Thread(
                     target=self._serve, args=(self._loop,), name="pi-ls-llm", daemon=True
                 ).start()

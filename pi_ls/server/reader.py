@@ -6,13 +6,20 @@ while the client keeps its end open and silent. Standard input may be a pipe, a 
 
 from __future__ import annotations
 
+import logging
+import re
 import threading
 from collections.abc import Callable
 from io import RawIOBase
 from typing import Final
 
+logger = logging.getLogger(__name__)
+
 MAX_MESSAGE_BYTES: Final = 512 * 1024 * 1024
 _CHUNK: Final = 64 * 1024
+_SHOWN: Final = 80
+_LENGTH: Final = re.compile(rb"(?<![\w-])content-length[ \t]*:[ \t]*(\d+)$", re.IGNORECASE)
+_OTHER: Final = re.compile(rb"(?!content-length)[\w-]+[ \t]*:", re.IGNORECASE)
 
 
 class Reader:
@@ -41,22 +48,30 @@ class Reader:
             while (body := self._next()) is not None:
                 self._on_message(body)
                 self._wait_for_room()
+        except _TooLong as error:
+            logger.error("%s; the connection is given up", error)
         except (OSError, ValueError):
             pass  # the connection is gone, which is an end like any other
         self._on_end()
 
     def _next(self) -> bytes | None:
-        """The next body, None at the end of the stream. Other headers than Content-Length are skipped."""
+        """The next body, None at the end of the stream.
+
+        Other headers than Content-Length are skipped; so is, up to the next one, what follows upon a length
+        that cannot be read.
+        """
         length: int | None = None
         while (line := self._line()) is not None:
             if line.strip():
-                length = _content_length(line) if length is None else length
+                length = _content_length(line.strip()) if length is None else length
             elif length is not None:
                 return self._exactly(length)
         return None
 
     def _line(self) -> bytes | None:
-        while (end := self._buffer.find(b"\n")) < 0:
+        searched = 0
+        while (end := self._buffer.find(b"\n", searched)) < 0:
+            searched = len(self._buffer)
             if not self._fill():
                 return None
         line = bytes(self._buffer[: end + 1])
@@ -77,12 +92,19 @@ class Reader:
         return bool(chunk)
 
 
+class _TooLong(Exception):
+    """A message was announced that is longer than any may be."""
+
+
 def _content_length(line: bytes) -> int | None:
-    name, _, value = line.partition(b":")
-    value = value.strip()
-    if name.strip().lower() != b"content-length" or not value.isdigit():
+    """The length a header line names, also after something that is no header."""
+    found = _LENGTH.search(line)
+    junk = line[: found.start()] if found else b"" if _OTHER.match(line) else line
+    if junk:
+        logger.error("Between two messages stands what is no header: %r", junk[:_SHOWN])
+    if found is None:
         return None
-    length = int(value)
+    length = int(found[1])
     if length > MAX_MESSAGE_BYTES:
-        raise ValueError(f"a message of {length} bytes is announced")
+        raise _TooLong(f"A message of {length} bytes is announced")
     return length

@@ -2,11 +2,10 @@
 
 What differs from pygls, and why:
 - a command runs as the request's own task, so that `$/cancelRequest` and the progress's cancel reach it
-(pygls
-  cancels only an outer future);
+  (pygls cancels only an outer future);
 - an error is a sentence and a `kind`, never a traceback;
-- a message that cannot be understood is answered where it was a request (pygls only logs it, and the client
-waits);
+- a message that cannot be understood is answered where it was a request (pygls only logs it, and the
+  client waits);
 - the order of the protocol is kept: nothing before `initialize`, nothing but `exit` after `shutdown`;
 - results are encoded once, by msgspec, and written by the writer's thread.
 
@@ -104,11 +103,19 @@ class Protocol(LanguageServerProtocol):
             )
             return
         if not is_object(data):
-            sentence = "A message is one JSON object; batches are not understood"
-            self._refuse(None, ErrorCode.INVALID_REQUEST, "InvalidRequest", sentence)
+            self._refuse_invalid(None, "A message is one JSON object; batches are not understood")
             return
-        method = data.get("method")
-        if isinstance(method, str) and not self._in_order(data.get("id"), method):
+        msg_id, method = data.get("id"), data.get("method")
+        if isinstance(msg_id, dict | list | bool):
+            self._refuse_invalid(None, "The id of a message is a number or a text")
+            return
+        if data.get("jsonrpc") != self.VERSION:
+            self._refuse_invalid(msg_id, "The message is no JSON-RPC 2.0")
+            return
+        if "method" in data and not isinstance(method, str):
+            self._refuse_invalid(msg_id, "The method of a message is a text")
+            return
+        if isinstance(method, str) and not self._in_order(msg_id, method):
             return
         try:
             message = self.structure_message(data)
@@ -116,11 +123,6 @@ class Protocol(LanguageServerProtocol):
             if isinstance(method, str) and "id" in data:
                 error = InvalidParams(f"The parameters of {method} have a wrong shape", path="params")
                 self.send_error(data["id"], wire_error(error))
-            return
-        if isinstance(message, dict):
-            self._refuse(
-                data.get("id"), ErrorCode.INVALID_REQUEST, "InvalidRequest", "The message is no JSON-RPC 2.0"
-            )
             return
         self.handle_message(message)
 
@@ -154,6 +156,11 @@ class Protocol(LanguageServerProtocol):
         self._refuse(msg_id, code, kind, sentence)
         return False
 
+    def _refuse_invalid(self, msg_id: str | int | None, sentence: str) -> None:
+        """Answer what is no message; JSON-RPC wants that also where it has no id."""
+        error = WireError(ErrorCode.INVALID_REQUEST, sentence, {"kind": "InvalidRequest"})
+        self.send_error(msg_id, error)
+
     def _refuse(self, msg_id: Any, code: int, kind: str, sentence: str) -> None:
         if msg_id is not None:
             self.send_error(msg_id, WireError(code, sentence, {"kind": kind}))
@@ -163,7 +170,7 @@ class Protocol(LanguageServerProtocol):
         method = data.get("method")
         if method == types.INITIALIZE and is_object(params := data.get("params")):
             self.initialization_options = params.pop("initializationOptions", None)
-        if isinstance(method, str) and method in _RAW_PARAMS and data.get("jsonrpc") == self.VERSION:
+        if isinstance(method, str) and method in _RAW_PARAMS:
             params = data.get("params")
             if "id" in data:
                 return JsonRPCRequestMessage(data["id"], method, self.VERSION, params)

@@ -7,7 +7,6 @@ has ended, well or badly. What a run does is told in `prompting.py`.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Generator, Sequence
@@ -48,7 +47,7 @@ class Agent:
         self._follow_ups = Queue()
         self._held = 0
         self._admission = asyncio.Lock()
-        self._bash: asyncio.Task[Json] | None = None
+        self._bash: _UserCommand | None = None
         self._keeping: set[asyncio.Task[None]] = set()
         self.pause = Pause()
         self.approvals = Approvals(session)
@@ -63,8 +62,11 @@ class Agent:
     ) -> Disposition:
         """Say something to the agent: begins a run, or waits for the one that is in the way.
 
-        Raises NoModel, NoCredentials and SessionReadOnly, which no waiting would mend.
+        Raises InvalidParams where there is nothing to say, and NoModel, NoCredentials and SessionReadOnly,
+        which no waiting would mend.
         """
+        if not text.strip() and not images:
+            raise InvalidParams("There is nothing to say: a prompt has a text or a picture", path="text")
         async with self._admission:  # one after the other, in the order they came
             await self._check()
             message = user_message(text, images, _now_ms())
@@ -216,22 +218,17 @@ class Agent:
     async def bash(self, command: str, *, exclude_from_context: bool = False) -> Json:
         """Run a command for the user and keep it in the session.
 
-        Raises Untrusted in a folder nobody vouches for, Busy while another one runs.
+        Stopped by `abort_bash` or by cancelling the caller, it is kept and answered all the same, with what
+        it wrote until then. Raises Untrusted in a folder nobody vouches for, Busy while another one runs.
         """
         self._session.require_writable()
         if not self._session.environment.trusted:
             raise Untrusted(f"{self._session.environment.folder} is not trusted; no command is run in it")
         if self._bash is not None:
             raise Busy("Wait for the command that is running, or stop it first", operation="bash")
-        self._bash = asyncio.create_task(self._execute(command))
+        running = self._bash = _UserCommand(command, self._context())
         try:
-            result = await asyncio.shield(self._bash)
-        except asyncio.CancelledError:
-            if self._bash.cancelled():
-                result = {"output": "", "exitCode": None, "cancelled": True, "truncated": False}
-            else:
-                self._bash.cancel()
-                raise
+            result = await running.result()
         finally:
             self._bash = None
         keeping = asyncio.create_task(self._keep_bash(command, result, exclude_from_context))
@@ -240,19 +237,6 @@ class Agent:
         if not self._session.is_running:
             await asyncio.shield(keeping)
         return result
-
-    async def _execute(self, command: str) -> Json:
-        try:
-            done = await execute(command, self._context())
-        except ToolFailed as error:
-            raise InvalidParams(str(error), path="command") from None
-        result: Json = {
-            "output": done.output.text,
-            "exitCode": done.exit_code,
-            "cancelled": False,
-            "truncated": done.output.cut,
-        }
-        return result | ({"fullOutputPath": done.full_output_path} if done.full_output_path else {})
 
     async def _keep_bash(self, command: str, result: Json, exclude: bool) -> None:
         message = BashExecutionMessage(
@@ -277,9 +261,8 @@ class Agent:
         """Stop the command that is running; False where none is."""
         if self._bash is None:
             return False
-        self._bash.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait([self._bash])
+        self._bash.stop()
+        await asyncio.wait([self._bash.task])
         return True
 
     async def close(self) -> None:
@@ -288,6 +271,38 @@ class Agent:
         if self._keeping:
             await asyncio.wait(self._keeping)
         await asyncio.to_thread(self.processes.end_all)
+
+
+class _UserCommand:
+    """A command of the user that is running."""
+
+    def __init__(self, command: str, context: ToolContext) -> None:
+        self._command, self._context = command, context
+        self._stop = asyncio.Event()
+        self.stop = self._stop.set
+        self.task = asyncio.create_task(self._run())
+
+    async def result(self) -> Json:
+        """What `pi.bash` answers. Cancelling the wait stops the command, and its end is waited for."""
+        while not self.task.done():
+            try:
+                await asyncio.wait([self.task])
+            except asyncio.CancelledError:
+                self.stop()
+        return self.task.result()
+
+    async def _run(self) -> Json:
+        try:
+            done = await execute(self._command, self._context, stop=self._stop)
+        except ToolFailed as error:
+            raise InvalidParams(str(error), path="command") from None
+        result: Json = {
+            "output": done.output.text,
+            "exitCode": done.exit_code,
+            "cancelled": done.ended_because is not None,
+            "truncated": done.output.cut,
+        }
+        return result | ({"fullOutputPath": done.full_output_path} if done.full_output_path else {})
 
 
 def _log_fault(task: asyncio.Task[Any]) -> None:

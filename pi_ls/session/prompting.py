@@ -89,6 +89,9 @@ class Run:
             await self._work()
         except loop.Aborted:
             pass  # told as such when it has settled
+        finally:
+            if self._attempt:
+                self._tell_retry_end(self._failure)
 
     async def _work(self) -> None:
         while not self._signal.aborted and await self._run_once():
@@ -367,17 +370,14 @@ class Run:
                 error_message=_sentence(failure),
             )
         )
-        try:
-            await self._signal.guard(asyncio.sleep(delay / 1000))
-        except loop.Aborted:
-            self._tell_retry_end(failure)
-            raise
+        await self._signal.guard(asyncio.sleep(delay / 1000))
 
     def _tell_retry_end(self, failure: Exception | None) -> None:
+        """Tell that asking again is over; an answer that was aborted is none."""
         attempt, self._attempt = self._attempt, 0
         self._session.emit(
             events.AutoRetryEnd(
-                success=failure is None,
+                success=failure is None and not self._signal.aborted,
                 attempt=attempt,
                 error_message=msgspec.UNSET if failure is None else _sentence(failure),
             )

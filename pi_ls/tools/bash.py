@@ -7,7 +7,6 @@ up with it, and what a command leaves running in the background neither holds th
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shutil
 from asyncio.subprocess import STDOUT, Process
 from pathlib import Path
@@ -85,11 +84,17 @@ class Bash(Tool[BashArguments]):
 
 
 async def execute(
-    command: str, context: ToolContext, *, timeout_s: float | None = None, update: Update | None = None
+    command: str,
+    context: ToolContext,
+    *,
+    timeout_s: float | None = None,
+    update: Update | None = None,
+    stop: asyncio.Event | None = None,
 ) -> Execution:
     """Run a shell command to the end of its shell.
 
-    Cancelling it, the time limit (seconds) and too much output end the command with everything it started.
+    The time limit (seconds), too much output and `stop` end the command with everything it started, and what
+    it wrote until then is its output; so does cancelling this, but then nobody is told of the output.
     Raises ToolFailed where there is no shell or no folder to run it in.
     """
     shell = context.shell or shutil.which("bash") or shutil.which("sh")
@@ -105,7 +110,7 @@ async def execute(
             _remove(path)
             raise ToolFailed(f"{shell} could not be started in {context.folder}: {error.strerror}.") from None
     try:
-        reason = await _wait(process, path, timeout_s, update)
+        reason = await _wait(process, path, timeout_s, update, stop or asyncio.Event())
     except BaseException:
         _remove(path)  # nobody will be told of it
         raise
@@ -125,13 +130,16 @@ async def execute(
     )
 
 
-async def _wait(process: Process, path: Path, timeout_s: float | None, update: Update | None) -> str | None:
+async def _wait(
+    process: Process, path: Path, timeout_s: float | None, update: Update | None, stop: asyncio.Event
+) -> str | None:
     """Wait for a process; None where it ended by itself, else why it has to be ended."""
-    waiting = asyncio.ensure_future(process.wait())
+    waiting, stopping = asyncio.ensure_future(process.wait()), asyncio.ensure_future(stop.wait())
+    first = asyncio.FIRST_COMPLETED
     shown = 0
     try:
         async with asyncio.timeout(timeout_s):
-            while not (await asyncio.wait({waiting}, timeout=LOOK_EVERY_S))[0]:
+            while not (await asyncio.wait({waiting, stopping}, timeout=LOOK_EVERY_S, return_when=first))[0]:
                 size = _size(path)
                 if size > MAX_OUTPUT_BYTES:
                     return f"it wrote more than {MAX_OUTPUT_BYTES >> 20} MB"
@@ -142,9 +150,9 @@ async def _wait(process: Process, path: Path, timeout_s: float | None, update: U
         return f"it took more than {timeout_s:g} s"
     finally:
         waiting.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await waiting
-    return None
+        stopping.cancel()
+        await asyncio.wait({waiting, stopping})
+    return None if not waiting.cancelled() else "it was stopped"
 
 
 def _size(path: Path) -> int:

@@ -18,12 +18,13 @@ from tests.provider import Provider
 if TYPE_CHECKING:
     from tests.e2e.conftest import Home, RawServer
 
-ANSWER_TIMEOUT_S = 25
+ANSWER_TIMEOUT_S = 60
 """Long enough for a provider library that is loaded on a busy machine."""
 
 MODELS: Json = {
     "m1000": {"contextWindow": 1_000_000, "maxTokens": 8_192},
     "m8": {"contextWindow": 8_192, "maxTokens": 2_048},
+    "m16": {"contextWindow": 16_384, "maxTokens": 2_048},
     "big": {"contextWindow": 1_000_000, "maxTokens": 64_000},
     "nomax": {"contextWindow": 200_000, "maxTokens": 0},
     "wide": {"contextWindow": 200_000, "maxTokens": 100_000},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 
 import pytest
 
@@ -49,8 +50,10 @@ def just_compacted() -> list[Json]:
 # -- the threshold
 
 
-async def test_the_first_prompt_after_a_compaction_just_runs(colleague: Colleague):
-    await colleague.open(just_compacted())
+@pytest.mark.parametrize("keep", [20_000, 1])
+async def test_the_first_prompt_after_a_compaction_just_runs(colleague: Colleague, keep: int):
+    """Whether or not there would be anything to compact."""
+    await colleague.open(just_compacted(), {"compaction": {"keepRecentTokens": keep}})
     colleague.model.default = says(total=9_000)
     await colleague.say("go")
     assert colleague.model.order == ["chat"]
@@ -58,11 +61,15 @@ async def test_the_first_prompt_after_a_compaction_just_runs(colleague: Colleagu
     assert colleague.compactions() == []
 
 
-@pytest.mark.parametrize(("total", "compacts"), [(183_616, False), (183_617, True)])
+@pytest.mark.parametrize(
+    ("reserve", "total", "compacts"),
+    [(None, 183_616, False), (None, 183_617, True), (0, 200_000, False), (0, 200_001, True)],
+)
 async def test_the_threshold_is_passed_by_one_token_more_than_the_window_less_the_reserve(
-    colleague: Colleague, total: int, compacts: bool
+    colleague: Colleague, reserve: int | None, total: int, compacts: bool
 ):
-    await colleague.open(sessions.two_long_turns(100_000), NO_CONTINUATION)
+    own: Json = {} if reserve is None else {"reserveTokens": reserve}
+    await colleague.open(sessions.two_long_turns(100_000), {"compaction": {"autoContinue": False} | own})
     colleague.model.default = says(total=total)
     await colleague.say("go")
     assert colleague.model.order == (["chat", "summary"] if compacts else ["chat"])
@@ -129,6 +136,9 @@ async def test_usage_that_stays_over_the_limit_pauses_and_never_loops(colleague:
         assert (first, second) != ("compaction", "compaction")
     [paused] = colleague.named("auto_compaction_paused")
     assert paused["reason"] == "no_progress"
+    told = colleague.events("compaction_start", "auto_compaction_paused")
+    assert told[-1] == "auto_compaction_paused", "from there on it is left"
+    assert len(told) < 5
     assert (await colleague.usage())["autoCompactionPaused"] is True
 
 
@@ -144,8 +154,11 @@ async def test_a_paused_session_takes_it_up_again_after_an_answer_under_the_thre
     assert (await colleague.usage())["autoCompactionPaused"] is False
 
 
-async def test_a_reserve_that_is_no_smaller_than_the_window_leaves_half_of_it(colleague: Colleague):
-    settings = {"compaction": {"keepRecentTokens": 100}, "defaultProvider": "fake", "defaultModel": "m8"}
+@pytest.mark.parametrize("model", ["m8", "m16"])
+async def test_a_reserve_that_is_no_smaller_than_the_window_leaves_half_of_it(
+    colleague: Colleague, model: str
+):
+    settings = {"compaction": {"keepRecentTokens": 100}, "defaultProvider": "fake", "defaultModel": model}
     await colleague.open([sessions.header()], settings)
     for number in range(1, 13):
         colleague.model.default = says(total=150 * number)
@@ -219,6 +232,21 @@ async def test_an_answer_that_is_aborted_at_the_threshold_compacts_nothing(colle
     assert (await colleague.settled())["aborted"] is True
     assert colleague.model.order == ["chat"]
     assert colleague.compactions() == []
+
+
+async def test_a_run_that_is_aborted_at_a_tool_compacts_nothing_though_the_threshold_is_passed(
+    colleague: Colleague,
+):
+    await colleague.open(sessions.two_long_turns(120_000))
+    colleague.model.answers = [calls(call("bash", command="sleep 60"), total=190_000)]
+    await colleague.run("pi.prompt", text="go")
+    await colleague.until_told("tool_execution_start")
+    await colleague.run("pi.steer", text="something that waits")
+    assert await colleague.run("pi.abort") == {"aborted": True}
+    assert (await colleague.settled())["aborted"] is True
+    assert colleague.model.order == ["chat"]
+    assert colleague.compactions() == []
+    assert [text for text, _ in colleague.results()] == ["aborted"]
 
 
 async def test_a_failed_answer_goes_by_the_last_good_usage(colleague: Colleague):
@@ -392,6 +420,19 @@ async def test_waiting_for_another_try_can_be_stopped(colleague: Colleague):
     assert colleague.named("auto_retry_end")[0]["success"] is False
 
 
+async def test_another_try_that_is_stopped_has_an_end_and_is_no_success(colleague: Colleague):
+    await colleague.open(one_turn(), SOON)
+    colleague.model.answers = [error(500, "down"), Reply(hang=True)]
+    await colleague.run("pi.prompt", text="go")
+    await colleague.until_asked(2)
+    assert await colleague.run("pi.abort") == {"aborted": True}
+    await colleague.settled()
+    told = colleague.events("auto_retry_start", "auto_retry_end", "agent_settled")
+    assert told == ["auto_retry_start", "auto_retry_end", "agent_settled"]
+    [end] = colleague.named("auto_retry_end")
+    assert (end["success"], end["attempt"]) == (False, 1)
+
+
 async def test_an_answer_that_had_no_room_left_is_an_overflow(colleague: Colleague):
     await colleague.open(sessions.two_long_turns(120_000))
     full = {"prompt_tokens": 199_000, "completion_tokens": 0, "total_tokens": 199_000}
@@ -557,9 +598,13 @@ async def test_after_a_run_that_crossed_the_threshold_the_agent_goes_on_once_if_
 
 
 async def test_it_goes_on_by_itself_at_most_once_between_two_prompts(colleague: Colleague):
-    await colleague.open(sessions.two_long_turns(120_000))
-    colleague.model.answers = [says(total=190_000), says(total=1_000), says(total=190_000)]
+    """Also where a second compaction of the same prompt has helped."""
+    await colleague.open(sessions.two_long_turns(120_000), {"compaction": {"keepRecentTokens": 1}})
+    again = calls(call("bash", command="echo"), total=1_000)
+    colleague.model.answers = [says(total=190_000), again, says(total=190_000)]
     await colleague.say("p")
+    order = [kind for kind, _ in itertools.groupby(colleague.model.order)]
+    assert order == ["chat", "summary", "chat", "summary"]
     assert [CONTINUE in str(m["content"]) for m in colleague.messages("user")].count(True) == 1
 
 
@@ -621,6 +666,83 @@ async def test_summaries_ask_in_plain_text_and_signed_thinking_stays_in_the_file
     assert [bool(m.get("tool_calls")) for m in kept] == [True, False]
     after = {line["id"]: line for line in colleague.entries()}
     assert all(after[entry_id] == line for entry_id, line in before.items())
+
+
+def tell_of_a_signer(colleague: Colleague) -> Json:
+    """A model whose provider signs its thinking; what its answers name."""
+    own: Json = {"baseUrl": colleague.provider.anthropic, "apiKey": "k", "api": "anthropic-messages"}
+    own["models"] = [{"id": "signer", "contextWindow": 200_000, "maxTokens": 16_384, "reasoning": True}]
+    colleague.office.home.tell_models({"signing": own})
+    return {"provider": "signing", "model": "signer", "api": "anthropic-messages"}
+
+
+def signed(text: list[str], signature: list[str], wanted: Json) -> Reply:
+    """An answer whose thinking and signature come in these pieces, and which then calls a tool."""
+    usage = {"input_tokens": 70, "output_tokens": 30}
+    message: Json = {"id": "msg-1", "type": "message", "role": "assistant", "model": "signer", "content": []}
+    deltas: list[Json] = [{"type": "thinking_delta", "thinking": piece} for piece in text]
+    deltas += [{"type": "signature_delta", "signature": piece} for piece in signature]
+    call: Json = {"type": "tool_use", "id": "c1", "name": wanted["name"], "input": {}}
+    arguments = {"type": "input_json_delta", "partial_json": json.dumps(wanted["arguments"])}
+    events: list[Json] = [
+        {"type": "message_start", "message": message | {"usage": usage}},
+        {
+            "type": "content_block_start",
+            "index": 0,
+            "content_block": {"type": "thinking", "thinking": "", "signature": ""},
+        },
+        *({"type": "content_block_delta", "index": 0, "delta": delta} for delta in deltas),
+        {"type": "content_block_stop", "index": 0},
+        {"type": "content_block_start", "index": 1, "content_block": call},
+        {"type": "content_block_delta", "index": 1, "delta": arguments},
+        {"type": "content_block_stop", "index": 1},
+        {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": usage},
+        {"type": "message_stop"},
+    ]
+    return Reply(raw="".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n" for one in events))
+
+
+async def test_thinking_goes_back_with_its_signature_as_they_came(colleague: Colleague):
+    here = tell_of_a_signer(colleague)
+    level = sessions.thinking_level("t", "k", "low")
+    lines = [sessions.header(), sessions.model_change("k", None, here["provider"], here["model"]), level]
+    await colleague.open(lines)
+    text, signature = [" be", "cause  \n", "of 😀"], ["Eo+/", "Zg", "=="]
+    colleague.model.answers = [signed(text, signature, {"name": "read", "arguments": {"path": "x"}})]
+    await colleague.say("go")
+    thought = {"type": "thinking", "thinking": "".join(text), "thinkingSignature": "".join(signature)}
+    assert colleague.messages("assistant")[0]["content"][0] == thought
+    [asked] = [m for m in colleague.model.chats[1].body["messages"] if m["role"] == "assistant"]
+    sent = {"type": "thinking", "thinking": "".join(text), "signature": "".join(signature)}
+    assert asked["content"][0] == sent
+
+
+async def test_kept_thinking_is_sent_with_its_signature_as_it_stands_in_the_file(colleague: Colleague):
+    """To the provider that signed it; nobody else could make anything of it."""
+    here = tell_of_a_signer(colleague)
+    wanted = sessions.call("c1", "bash", command="ls")
+    thoughts = ("because  \n" * 400, "SIG-B+/==")
+    lines = [
+        sessions.header(),
+        sessions.user("u1", None, sessions.filler(400_000)),
+        sessions.assistant("a1", "u1", "t1", thinking=("why", "SIG-A"), **here),
+        sessions.user("u2", "a1", "b"),
+        sessions.assistant("a2", "u2", "so", wanted, thinking=thoughts, **here),
+        sessions.result("r2", "a2", "c1", "out"),
+        sessions.assistant("a3", "r2", "done", total=150_000, **here),
+    ]
+    await colleague.open(lines, {"compaction": {"keepRecentTokens": 400}})
+    assert (await colleague.run("pi.compact"))["firstKeptEntryId"] == "a2"
+    assert not any("SIG-" in str(request.body) for request in colleague.model.asked_for_summaries)
+    await colleague.run("pi.setThinkingLevel", level="low")
+    await colleague.say("x")
+    [kept, _] = [m for m in colleague.model.chats[0].body["messages"] if m["role"] == "assistant"]
+    text, signature = thoughts
+    assert kept["content"][:2] == [
+        {"type": "thinking", "thinking": text, "signature": signature},
+        {"type": "text", "text": "so"},
+    ]
+    assert [block["type"] for block in kept["content"]] == ["thinking", "text", "tool_use"]
 
 
 # -- the same with a summary that fails

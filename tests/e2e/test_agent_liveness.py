@@ -48,6 +48,13 @@ def a_huge_output_arrives(model: Model) -> None:
     model.answers = [calls(call("bash", command="yes | head -c 50000000; sleep 20"))]
 
 
+def a_huge_file_is_read(model: Model) -> None:
+    """With text in it, and as one line."""
+    fill = "yes 0123456789 | head -c 100M > lines; tr -d '\\n' < lines > line"
+    read = [call("read", "c1", path="lines"), call("read", "c2", path="line")]
+    model.answers = [calls(call("bash", command=fill)), calls(*read), calls(call("bash", command="sleep 20"))]
+
+
 def an_answer_floods(model: Model) -> None:
     model.answers = [says("word " * 200_000, piece=40)]
 
@@ -59,6 +66,7 @@ def an_answer_floods(model: Model) -> None:
         a_provider_says_nothing,
         a_provider_falls_silent,
         a_huge_output_arrives,
+        a_huge_file_is_read,
         an_answer_floods,
     ],
 )

@@ -62,6 +62,21 @@ async def test_prompts_during_an_automatic_compaction_follow_it(colleague: Colle
     assert await nothing_waits(colleague)
 
 
+async def test_after_a_compaction_that_was_stopped_a_prompt_is_answered(colleague: Colleague):
+    await colleague.open(sessions.two_long_turns(120_000))
+    before = colleague.file.read_bytes()
+    colleague.model.default_summary = Reply(hang=True)
+    compaction = colleague.begin("pi.compact")
+    await colleague.until_asked()
+    assert await colleague.run("pi.abort") == {"aborted": True}
+    assert (await colleague.answer(compaction))["error"]["data"]["kind"] == "Cancelled"
+    await colleague.until_left()
+    assert colleague.file.read_bytes() == before
+    await colleague.say("hi")
+    assert texts(colleague.model.chats[0])[-1] == "hi"
+    assert [m["role"] for m in colleague.messages()[-2:]] == ["user", "assistant"]
+
+
 async def test_a_prompt_during_a_branch_summary_follows_it(colleague: Colleague):
     await colleague.open(sessions.fork_with_two_branches())
     colleague.provider.hold()
@@ -168,6 +183,34 @@ async def test_what_waited_through_an_aborted_run_goes_first_with_the_next_promp
     assert [m["content"][0]["text"] for m in colleague.messages("user")] == ["go", "first", "second"]
 
 
+async def test_what_was_to_steer_an_aborted_run_goes_before_what_was_to_follow_it(colleague: Colleague):
+    await colleague.open([sessions.header()])
+    colleague.model.answers = [says("x" * 500, hang_after=10)]
+    await colleague.run("pi.prompt", text="go")
+    await colleague.until_told("message_update")
+    await colleague.run("pi.followUp", text="follows")
+    await colleague.run("pi.steer", text="steers")
+    await colleague.run("pi.abort")
+    await colleague.settled()
+    await colleague.run("pi.prompt", text="more")
+    await colleague.settled(2)
+    said = [m["content"][0]["text"] for m in colleague.messages("user")]
+    assert said == ["go", "steers", "follows", "more"]
+
+
+async def test_a_prompt_that_waited_for_room_in_vain_is_still_the_first(colleague: Colleague):
+    await colleague.open(sessions.two_long_turns(190_000))
+    colleague.model.summaries = [Reply(hang=True)]
+    await colleague.run("pi.prompt", text="one")
+    await colleague.until_asked()
+    await colleague.run("pi.followUp", text="two")
+    assert await colleague.run("pi.abort") == {"aborted": True}
+    await colleague.settled()
+    await colleague.run("pi.prompt", text="three")
+    await colleague.settled(2)
+    assert said_by_user(colleague) == ["one", "two", "three"]
+
+
 async def test_room_is_made_before_a_queued_prompt_too(colleague: Colleague):
     await colleague.open(sessions.two_long_turns(80_000))
     colleague.model.answers = [says(total=190_000, delay=0.2)]
@@ -239,6 +282,28 @@ async def test_a_command_of_the_user_waits_with_its_entry_not_with_its_answer(co
     await colleague.server.until(lambda: "bashExecution" in str(colleague.named("entry_appended")), 20)
     roles = [message["role"] for message in colleague.messages()]
     assert roles == ["user", "assistant", "toolResult", "bashExecution"]
+
+
+@pytest.mark.parametrize("way", ["pi.abortBash", "pi.abort", "$/cancelRequest"])
+async def test_a_command_of_the_user_that_is_stopped_keeps_what_it_wrote(colleague: Colleague, way: str):
+    await colleague.open([sessions.header()])
+    command = "echo so far; touch wrote; sleep 60"
+    running = colleague.begin("pi.bash", command=command)
+    async with asyncio.timeout(20):
+        while not (colleague.folder / "wrote").exists():
+            await asyncio.sleep(0.01)
+    if way == "$/cancelRequest":
+        colleague.server.notify(way, {"id": running})
+    else:
+        assert await colleague.run(way) == {"aborted": True}
+    answer = (await colleague.answer(running))["result"]
+    assert answer == {"output": "so far\n", "exitCode": None, "cancelled": True, "truncated": False}
+    [kept] = colleague.messages("bashExecution")
+    assert (kept["command"], kept["output"], kept["cancelled"]) == (command, "so far\n", True)
+    await colleague.say("next")
+    [_, told, _] = colleague.model.chats[-1].body["messages"]
+    assert "so far" in told["content"]
+    assert "(command cancelled)" in told["content"]
 
 
 async def test_a_prompt_and_another_operation_at_once_lose_nothing(colleague: Colleague):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests import sessions
 from tests.e2e.conftest import ROOT, Home
-from tests.provider import Call, ProviderProcess, Reply
+from tests.provider import Call, ProviderProcess, Reply, error
 
 
 def script() -> str:
@@ -42,8 +42,7 @@ def test_the_script_prompts_the_agent_and_prints_what_it_says(home: Home, provid
     provider.queue(Reply(text="Writing it. ", calls=[wanted], finish="tool_calls"), Reply(text="Done: 你好."))
     done = run(home, "write hello.txt")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("Writing it. ")
-    assert done.stdout.endswith("Done: 你好.")
+    assert done.stdout == "Writing it. Done: 你好."
     assert (home.folder / "hello.txt").read_text() == "hello"
     [file] = home.sessions().glob("*.jsonl")
     assert len(sessions.read(file)) >= 5
@@ -52,3 +51,9 @@ def test_the_script_prompts_the_agent_and_prints_what_it_says(home: Home, provid
 def test_the_script_says_what_is_missing(home: Home) -> None:
     done = run(home, "hello")
     assert (done.returncode, done.stderr.strip()) == (1, "No model selected")
+
+
+def test_the_script_says_why_there_is_no_answer(home: Home, provider: ProviderProcess) -> None:
+    provider.queue(error(401, "Incorrect API key provided"))
+    done = run(home, "hello")
+    assert (done.returncode, done.stderr.strip()) == (1, "fake/m200: Incorrect API key provided")

@@ -31,10 +31,12 @@ def pieces(*deltas: list[Json]) -> Reply:
     return Reply(raw="".join(lines) + "data: [DONE]\n\n")
 
 
-def piece(index: int, call_id: str | None = None, name: str | None = None, arguments: str = "") -> Json:
+def piece(
+    index: int | None, call_id: str | None = None, name: str | None = None, arguments: str = ""
+) -> Json:
     function = ({"name": name} if name is not None else {}) | {"arguments": arguments}
     named = {"id": call_id, "type": "function"} if call_id is not None else {}
-    return {"index": index, "function": function} | named
+    return ({"index": index} if index is not None else {}) | {"function": function} | named
 
 
 BY_INDEX = pieces(
@@ -54,7 +56,34 @@ BY_ID = pieces(
 )
 
 
-@pytest.mark.parametrize("reply", [BY_INDEX, IN_ONE, BY_ID], ids=["by index", "in one chunk", "ids repeated"])
+WITHOUT_INDEX = pieces(
+    [piece(None, "A", "read", '{"path":')],
+    [piece(None, "A", None, '"x"}')],
+    [piece(None, "B", "bash", '{"command":"l')],
+    [piece(None, "B", None, 's"}')],
+)
+NAMES_REPEATED = pieces(
+    [piece(0, "A", "read")],
+    [piece(1, "B", "bash")],
+    [piece(0, None, "read", '{"path":"x"}')],
+    [piece(1, None, "bash", '{"command":"ls"}')],
+)
+NULL_IDS = pieces(
+    [piece(0, "A", "read"), piece(1, "B", "bash")],
+    [piece(0, arguments='{"path":"x"}') | {"id": None}, piece(1, arguments='{"command":') | {"id": None}],
+    [piece(1, arguments='"ls"}') | {"id": None}],
+)
+FORMS = {
+    "by index": BY_INDEX,
+    "in one chunk": IN_ONE,
+    "ids repeated": BY_ID,
+    "without index": WITHOUT_INDEX,
+    "names repeated": NAMES_REPEATED,
+    "ids are null": NULL_IDS,
+}
+
+
+@pytest.mark.parametrize("reply", FORMS.values(), ids=FORMS.keys())
 async def test_pieces_of_several_calls_are_put_together(colleague: Colleague, reply: Reply):
     await colleague.open([sessions.header()])
     colleague.model.answers = [reply]
@@ -165,6 +194,17 @@ async def test_stopping_a_run_ends_its_command_with_all_it_started(colleague: Co
         ("not run: the run was aborted", True),
     ]
     await colleague.say("next")
+
+
+async def test_what_a_command_had_shown_when_it_was_stopped_is_told_to_the_model(colleague: Colleague):
+    await colleague.open([sessions.header()])
+    colleague.model.answers = [calls(call("bash", command="echo so far; sleep 60"))]
+    await colleague.run("pi.prompt", text="x")
+    await colleague.until_told("tool_execution_update")
+    await colleague.run("pi.abort")
+    assert colleague.results() == [("so far\n\naborted", True)]
+    await colleague.say("next")
+    assert texts(colleague.model.chats[-1], "tool") == ["so far\n\naborted"]
 
 
 def running(command: str) -> int:

@@ -158,6 +158,20 @@ async def test_only_the_current_path_is_compacted(desk: Desk):
     assert 20_000 <= result["tokensBefore"] <= 40_000
 
 
+async def test_what_an_extension_has_said_counts_towards_what_is_kept(desk: Desk):
+    await desk.open(
+        [
+            sessions.header(),
+            sessions.user("u1", None, sessions.filler(100_000)),
+            sessions.assistant("a1", "u1", "x", total=25_000),
+            sessions.custom_message("m1", "a1", sessions.filler(40_000)),
+            sessions.assistant("a2", "m1", "y", total=35_000),
+        ],
+        {"compaction": {"keepRecentTokens": 9_000}},
+    )
+    assert (await desk.run("pi.compact"))["firstKeptEntryId"] == "m1"
+
+
 async def test_wherever_the_cut_falls_calls_and_results_stay_together(desk: Desk):
     calls = {"a1": ["c1"], "a2": ["c2", "c3"]}
     results = {"r1": "c1", "r2": "c2", "r3": "c3"}

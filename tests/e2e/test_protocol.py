@@ -378,6 +378,7 @@ REFUSED: list[tuple[str, Json, int, Json, str]] = [
         {"path": "streamingBehavior"},
         "now",
     ),
+    ("pi.prompt", {"text": " \n"}, INVALID_PARAMS, {"path": "text"}, "nothing to say"),
     ("pi.steer", {}, INVALID_PARAMS, {"path": "text"}, "needs"),
     ("pi.followUp", {"text": "x", "images": "y"}, INVALID_PARAMS, {"path": "images"}, "array"),
     ("pi.clearQueue", {"kind": "steering"}, INVALID_PARAMS, {"path": "kind"}, "no argument"),

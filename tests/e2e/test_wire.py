@@ -42,16 +42,26 @@ async def test_unknown_requests_are_refused_and_unknown_notifications_ignored(de
 
 
 @shared
-async def test_what_is_no_message_is_answered_where_it_can_be(desk: Desk):
+async def test_what_is_no_message_is_answered(desk: Desk):
     server = desk.server
     for body in [b"{", b"\xff\xfe", b"[" * 100_000]:
         server.messages.clear()
         server.send_bytes(body)
         assert (await server.answer(None))["error"]["code"] == PARSE_ERROR, body[:10]
-    for body in [b"3", b"null", b"[]"]:
+    for body in [b"3", b"null", b"[]", b'{"jsonrpc": "2.0", "id": {}, "method": "pi"}']:
+        server.messages.clear()
         server.send_bytes(body)
-    server.send_bytes(json.dumps({"id": "x", "method": "pi", "params": {}}).encode())
-    assert (await server.answer("x"))["error"]["code"] == INVALID_REQUEST
+        assert (await server.answer(None))["error"]["code"] == INVALID_REQUEST, body
+    wrong: list[Json] = [
+        {"method": "pi", "params": {}},
+        {"jsonrpc": "1.0", "method": "workspace/executeCommand", "params": {}},
+        {"jsonrpc": "2.0", "method": 7, "params": {}},
+        {"jsonrpc": "2.0", "method": None},
+    ]
+    for number, part in enumerate(wrong):
+        server.send_bytes(json.dumps({"id": f"x{number}"} | part).encode())
+        error = (await server.answer(f"x{number}"))["error"]
+        assert (error["code"], error["data"]) == (INVALID_REQUEST, {"kind": "InvalidRequest"}), part
     assert await desk.run("pi.listSessions") == {"sessions": []}
 
 

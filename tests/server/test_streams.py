@@ -44,6 +44,22 @@ def test_headers_are_read_generously_and_only_whole_messages_count(data: bytes):
     assert bodies_in(data) == [b"{}"]
 
 
+@pytest.mark.parametrize("value", [b"abc", b"-2", b"", b"2.0", b"0x2"])
+def test_what_follows_a_length_that_cannot_be_read_is_passed_over_and_told(
+    value: bytes, caplog: pytest.LogCaptureFixture
+):
+    bad = b"Content-Length: " + value + b'\r\n\r\n{"lost":1}'
+    good = b"Content-Length: 2\r\n\r\n{}"
+    assert bodies_in(good + bad + good + good) == [b"{}"] * 3
+    told = " ".join(caplog.messages)
+    assert (repr(b"Content-Length: " + value)[2:-1].strip() in told, "lost" in told) == (True, True)
+
+
+def test_an_end_because_of_a_message_that_is_too_long_is_told(caplog: pytest.LogCaptureFixture):
+    assert bodies_in(b"Content-Length: 99999999999999\r\n\r\n{}") == []
+    assert "99999999999999 bytes" in caplog.text
+
+
 def test_messages_are_read_one_after_the_other_whatever_is_in_them():
     frames = [b"", b"Content-Length: 3\r\n\r\n", b"x" * 200_000, "é\n".encode()]
     assert bodies_in(b"".join(b"Content-Length: %d\r\n\r\n%b" % (len(f), f) for f in frames)) == frames

@@ -1,22 +1,26 @@
 """Sessions do what the recorded program did: compactions with their events, and entries that are appended.
 
-Real files, and a provider on loopback behind the real library. Hooks and automatic triggers are not part of
-what is compared here.
+Real files, real extensions, and a provider on loopback behind the real library. When a compaction is due by
+itself is recorded in another table.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from pi_ls.core.errors import Cancelled, EntryNotFound, PiError
-from pi_ls.core.events import CompactionEnd, CompactionStart, Event, SessionCompactFailed
+from pi_ls.core.errors import EntryNotFound, PiError
+from pi_ls.core.events import CompactionEnd, CompactionStart, Event
 from pi_ls.core.jsonvalues import Json
+from pi_ls.core.triggers import Due
 from pi_ls.session import AgentSession
+from pi_ls.session.compacting import FAILURE_PREFIX, compact_automatically
 from tests import sessions
 from tests.conformance_data import table, table_lines
 from tests.provider import Call, Provider, Reply, error
@@ -24,17 +28,17 @@ from tests.session.conftest import Place
 
 
 async def roles(session: AgentSession) -> str:
+    """The roles of the context, without a failed answer: it is shown, and left out of what is sent."""
     page = await session.messages_page()
-    return " ".join(message["role"] for message in page["messages"])
+    return " ".join(one["role"] for one in page["messages"] if one.get("stopReason") != "error")
 
 
 # -- compactions
 
 
 def flows() -> list[Any]:
-    """The compactions by hand in which no hook takes part."""
-    rows = [row for row in table("compaction-flow") if row["call"].get("manual") and "before" not in row]
-    return [pytest.param(row, id=row["name"]) for row in rows]
+    """The compactions, by hand and by themselves."""
+    return [pytest.param(row, id=row["name"]) for row in table("compaction-flow")]
 
 
 SENTENCES = {
@@ -50,9 +54,9 @@ SENTENCES = {
 
 def sentence(recorded: str) -> str:
     """A recorded sentence in our words."""
-    prefix = "Compaction failed: "
+    prefix = next((one for one in FAILURE_PREFIX.values() if recorded.startswith(one)), "")
     bare = recorded.removeprefix(prefix)
-    return (prefix if bare != recorded else "") + SENTENCES.get(bare, bare)
+    return prefix + SENTENCES.get(bare, bare)
 
 
 def scripted(reply: Json | None) -> list[Reply]:
@@ -90,37 +94,82 @@ def told(events: list[Event]) -> list[Json]:
     return found
 
 
-def failures(events: list[Event]) -> list[Json]:
-    """What was told of compactions that came to nothing, in the form of the table."""
-    return [
-        {
-            "type": "session_compact_failed",
-            "reason": event.reason,
-            "willRetry": event.will_retry,
-            "fromExtension": event.from_extension,
-            "aborted": event.aborted,
-            "hasErrorMessage": event.error_message is not msgspec.UNSET,
-        }
-        for event in events
-        if isinstance(event, SessionCompactFailed)
-    ]
+RECORDER = """
+import json
+from pi_ls import hookimpl
+
+def note(**what):
+    with open({record!r}, "a") as file:
+        file.write(json.dumps(what) + "\\n")
+
+@hookimpl
+def session_compact(compaction_entry, from_extension, reason, will_retry):
+    marked = compaction_entry.data.get("fromHook", False)
+    note(type="session_compact", reason=reason, willRetry=will_retry, fromExtension=from_extension,
+         compactionFromHook=marked)
+
+@hookimpl
+def session_compact_failed(reason, error_message, aborted, will_retry, from_extension):
+    note(type="session_compact_failed", reason=reason, willRetry=will_retry, fromExtension=from_extension,
+         aborted=aborted, hasErrorMessage=error_message is not None)
+"""
+BEFORE = """
+@hookimpl
+def session_before_compact(preparation, branch_entries, custom_instructions, reason, will_retry):
+    kept = preparation.first_kept_entry_id
+    note(type="session_before_compact", reason=reason, willRetry=will_retry, firstKept=kept,
+         customInstructions=custom_instructions, branchEntries=len(branch_entries))
+    return {answer}
+"""
+ANSWERS = {
+    "nothing": "None",
+    "mine:true": '{"compaction": {"summary": "EXTENSION", "firstKeptEntryId": kept, "tokensBefore": 4242, '
+    '"details": {"mine": True}}}',
+    "compaction": '{"compaction": {"summary": "EXTENSION", "firstKeptEntryId": kept, "tokensBefore": 4242}}',
+}
+"""What the recorded extension returned, by a word of its description."""
 
 
-async def carried_out(session: AgentSession, row: Json, provider: Provider) -> Json | PiError:
+def extend(place: Place, row: Json) -> Path:
+    """Install the extension of a row; returns where it writes what it was told."""
+    record = place.agent_dir / "record"
+    source = RECORDER.replace("{record!r}", repr(str(record)))
+    if (before := row.get("before")) is not None:
+        word = next((word for word in ANSWERS if word in str(before)), None)
+        source += BEFORE.replace("{answer}", ANSWERS[word] if word else repr(before))
+    file = place.agent_dir / "extensions" / "recorder.py"
+    file.parent.mkdir()
+    file.write_text(source)
+    return record
+
+
+def hooks_told(row: Json) -> list[Json]:
+    """What the extension of a row must have been told. Here a failure says whether it would have gone on."""
+    retries = {"willRetry": row["call"].get("willRetry", False)}
+    wanted: list[Json] = row["expected"]["extensionEvents"]
+    return [one | (retries if one["type"] == "session_compact_failed" else {}) for one in wanted]
+
+
+async def carried_out(session: AgentSession, row: Json, provider: Provider) -> Json | PiError | bool:
     """What a row's compaction returns or raises."""
-    instructions: str | None = row["call"]["customInstructions"]
-    if not row.get("abortDuringSummarization"):
-        try:
-            return await session.compact(instructions)
-        except PiError as error:
-            return error
-    provider.hold()
-    compaction = asyncio.create_task(session.compact(instructions))
-    await provider.until(lambda one: bool(one.requests), 60)
-    assert await session.abort_compaction()
-    with pytest.raises(Cancelled) as cancelled:
-        await compaction
-    return cancelled.value
+    call: Json = row["call"]
+
+    def begin() -> Coroutine[Any, Any, Json | bool]:
+        if call.get("manual"):
+            return session.compact(call["customInstructions"])
+        due = Due(call["auto"], will_retry=call["willRetry"])
+        return session.operate("run", lambda run: compact_automatically(session, run, due))
+
+    if row.get("abortDuringSummarization"):
+        provider.hold()
+    compaction = asyncio.create_task(begin())
+    if row.get("abortDuringSummarization"):
+        await provider.until(lambda one: bool(one.requests), 60)
+        assert await session.abort_compaction()
+    try:
+        return await compaction
+    except PiError as error:
+        return error
 
 
 @pytest.mark.parametrize("row", flows())
@@ -128,10 +177,12 @@ async def test_a_compaction_returns_tells_and_writes_what_was_recorded(row: Json
     lines = table_lines("compaction-flow", row["session"])
     file = sessions.write(place.folder / "s.jsonl", lines)
     before = file.read_bytes()
+    record = extend(place, row)
     place.provider.script = scripted(row.get("reply"))
     models = [] if row.get("noModel") else ["fake/m200"]
     settings = {"keepRecentTokens": row["keepRecentTokens"], "reserveTokens": 1_000, "calibrate": False}
     session = await place.open(file, models=models, **settings)
+    await session.environment.hooks.ready()
     if row.get("noModel"):
         session.model = None
 
@@ -139,37 +190,29 @@ async def test_a_compaction_returns_tells_and_writes_what_was_recorded(row: Json
 
     expected = row["expected"]
     assert len(place.provider.requests) == expected["llmCalls"]
-    if isinstance(outcome, PiError):
+    if "thrown" in expected:
+        assert isinstance(outcome, PiError)
         assert outcome.message == sentence(expected["thrown"])
-        assert file.read_bytes() == before
-    else:
+    elif row["call"].get("manual"):
+        assert isinstance(outcome, dict)
         returned = outcome | {"firstKept": outcome["firstKeptEntryId"]}
         assert returned == returned | expected["returned"]
-        [entry] = sessions.read(file)[len(lines) :]
-        [appended] = expected["appended"]
-        assert entry == entry | {
-            "type": "compaction",
-            "id": outcome["entryId"],
-            "parentId": appended["parent"],
-            "summary": appended["summary"],
-            "firstKeptEntryId": appended["firstKept"],
-            "tokensBefore": appended["tokensBefore"],
-            "details": appended["details"],
-        }
-        assert (entry.get("fromHook", False), "usage" in entry) == (
-            appended["fromHook"],
-            appended["hasUsage"],
-        )
-    wanted = [
+    appended = sessions.read(file)[len(lines) :]
+    if not expected["appended"]:
+        assert outcome is False or isinstance(outcome, PiError)
+        assert file.read_bytes() == before
+    for entry, wanted in zip(appended, expected["appended"], strict=True):
+        found = {key: entry.get(key) for key in ("type", "summary", "tokensBefore", "details")}
+        found |= {"parent": entry["parentId"], "firstKept": entry["firstKeptEntryId"]}
+        found |= {"fromHook": entry.get("fromHook", False), "hasUsage": "usage" in entry}
+        assert found == wanted
+    assert told(place.events) == [
         event | ({"errorMessage": sentence(event["errorMessage"])} if event.get("errorMessage") else {})
         for event in expected["events"]
     ]
-    assert told(place.events) == wanted
-    assert failures(place.events) == [
-        event for event in expected["extensionEvents"] if event["type"] == "session_compact_failed"
-    ]
     assert await roles(session) == expected["contextRolesAfter"]
     await session.close()
+    assert (sessions.read(record) if record.exists() else []) == hooks_told(row)
 
 
 # -- appending

@@ -205,6 +205,18 @@ async def test_a_command_of_the_user_tells_how_it_went(context: ToolContext) -> 
     )
 
 
+async def test_a_command_that_is_stopped_tells_what_it_wrote_until_then(context: ToolContext) -> None:
+    stop, shown = asyncio.Event(), asyncio.Event()
+    running = asyncio.create_task(
+        execute("echo so far; sleep 60", context, update=lambda _: shown.set(), stop=stop)
+    )
+    async with asyncio.timeout(10):
+        await shown.wait()
+        stop.set()
+        done = await running
+    assert (done.output.text, done.exit_code, done.ended_because) == ("so far\n", None, "it was stopped")
+
+
 async def test_a_shell_that_is_not_there_is_said(folder: Path, context: ToolContext) -> None:
     odd = ToolContext(
         folder=folder,
