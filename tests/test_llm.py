@@ -474,7 +474,7 @@ async def test_cancelling_closes_the_connection_at_once(
         await task
     await provider.until(lambda one: len(one.closed) == 1)
 
-    assert provider.closed[0] - cancelled < 0.3  # a few milliseconds on an idle machine
+    assert provider.closed[0] - cancelled < 5  # milliseconds on an idle machine; what hangs, hangs for ever
     assert (await model.complete(REQUEST)).text == "ok"
 
 

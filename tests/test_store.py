@@ -1342,7 +1342,7 @@ def test_a_very_long_line_is_counted_without_being_held(
     assert (summary.message_count, summary.first_message) == (3, "short")
 
 
-def test_large_sessions_are_listed_soon_in_little_memory(tmp_path: Path) -> None:
+def test_large_sessions_are_listed_in_little_memory_and_not_read_twice(tmp_path: Path) -> None:
     """One of 200 MB beside 30 of 20 MB; the files share their blocks where links do."""
     result = sessions.result("r1", "a1", "c", sessions.filler(100_000))
     turn = encode([user("u1", None, "q"), assistant("a1", "u1", "", sessions.call("c", "bash")), result])
@@ -1356,6 +1356,5 @@ def test_large_sessions_are_listed_soon_in_little_memory(tmp_path: Path) -> None
         os.link(small, tmp_path / f"small-{at}.jsonl")
     measured: Json = json.loads(run_child("measure_listing", tmp_path))
     assert measured["sessions"] == 31
-    assert measured["seconds"] < 3
     assert measured["memory"] < 50_000_000
-    assert measured["again"] < 0.1
+    assert measured["read_again"] < 100_000

@@ -848,6 +848,10 @@ async def test_a_short_summary_that_fails_is_no_failure() -> None:
 # --- cancelling ------------------------------------------------------------------------------------------
 
 
+PROMPT_S = 5
+"""Seconds on a busy machine; on an idle one a few milliseconds. What hangs here hangs for ever."""
+
+
 async def cancelled_when(task: asyncio.Task[Any], condition: Callable[[], bool]) -> float:
     """Cancels the task once the condition holds; when that was."""
     while not condition():
@@ -867,7 +871,7 @@ async def test_cancelling_closes_every_connection(provider: Provider, make: Call
     at = await cancelled_when(task, lambda: len(provider.requests) == 2)
     await provider.until(lambda one: len(one.closed) == 1)
 
-    assert provider.closed[0] - at < 0.3  # a few milliseconds on an idle machine
+    assert provider.closed[0] - at < PROMPT_S
 
 
 async def test_a_wait_before_a_retry_can_be_cancelled(provider: Provider) -> None:
@@ -880,7 +884,7 @@ async def test_a_wait_before_a_retry_can_be_cancelled(provider: Provider) -> Non
     )
     at = await cancelled_when(task, lambda: bool(told))
 
-    assert time.perf_counter() - at < 1
+    assert time.perf_counter() - at < PROMPT_S
     assert len(provider.requests) == 1
 
 
@@ -969,7 +973,7 @@ async def test_an_endpoint_that_hangs_is_left_at_once_when_cancelled(provider: P
     at = await cancelled_when(task, lambda: len(provider.requests) == 1)
     await provider.until(lambda one: len(one.closed) == 1)
 
-    assert provider.closed[0] - at < 0.3
+    assert provider.closed[0] - at < PROMPT_S
 
 
 async def test_an_endpoint_on_this_machine_is_reached_without_a_proxy(
