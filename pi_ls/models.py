@@ -93,7 +93,7 @@ class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 OFFLINE = ModelInfo(provider="offline", id="extractive", name="Extractive summary, no model")
-"""What summarises without any model: no window, no key, no network."""
+"""What summarizes without any model: no window, no key, no network."""
 
 
 class Provider(NamedTuple):

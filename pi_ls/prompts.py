@@ -1,6 +1,6 @@
 """The prompts: finding, reading and filling the files under `prompts/`.
 
-What a prompt says is in those files; what stands around it in a request to a summariser (the quoted
+What a prompt says is in those files; what stands around it in a request to a summarizer (the quoted
 conversation, the summary it follows) is put together here, because this is where quoted text is kept from
 breaking out of its quotation. Source: seed 000 (names of the files), seed 002 (format of a summary).
 """
@@ -109,13 +109,13 @@ def summary_request(
     context: Sequence[str] = (),
     focus: str | None = None,
 ) -> str:
-    """The user message of a request to a summariser.
+    """The user message of a request to a summarizer.
 
     Args:
         instruction: What to do with the quoted text; comes after it.
         conversation: Serialised messages.
         previous_summary: The summary of what came before them.
-        context: What hooks want the summariser to know, one item each.
+        context: What hooks want the summarizer to know, one item each.
         focus: What the user wants looked at in particular.
     """
     parts: list[str] = []

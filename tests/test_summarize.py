@@ -84,7 +84,7 @@ def prepared(*objects: Json, **settings: Any) -> CompactionPreparation:
 
 
 def short_history(**settings: Any) -> CompactionPreparation:
-    """One turn to summarise, one to keep."""
+    """One turn to summarize, one to keep."""
     return prepared(
         lines.user("u1", None, "Make the door blue"),
         lines.assistant("a1", "u1", "It is blue", total=40),
@@ -95,7 +95,7 @@ def short_history(**settings: Any) -> CompactionPreparation:
 
 
 def split_turn(**settings: Any) -> CompactionPreparation:
-    """A turn to summarise, and one so long that it is cut in the middle."""
+    """A turn to summarize, and one so long that it is cut in the middle."""
     return prepared(
         lines.user("u0", None, "First things first"),
         lines.assistant("a0", "u0", "done", total=10),
@@ -710,7 +710,7 @@ async def test_long_tool_results_are_cut_so_that_the_request_stays_short(provide
 
 
 def talk(turns: int, length: int) -> CompactionPreparation:
-    """So many turns of that many characters each to summarise, numbered."""
+    """So many turns of that many characters each to summarize, numbered."""
     chain: list[Json] = []
     last = None
     for number in range(turns):
@@ -722,7 +722,7 @@ def talk(turns: int, length: int) -> CompactionPreparation:
     return prepared(*chain, lines.user("end", last, "and now"), keep_recent_tokens=1)
 
 
-async def test_what_does_not_fit_is_summarised_in_passes_each_on_top_of_the_one_before() -> None:
+async def test_what_does_not_fit_is_summarized_in_passes_each_on_top_of_the_one_before() -> None:
     model = ScriptedModel("PASS 1", "PASS 2", "PASS 3", "PASS 4", "PASS 5", context_window=32_000)
 
     result = await compact(talk(9, 24_000), model, instructions="FOCUS")
@@ -1035,13 +1035,13 @@ def scripted(reply: Json | None) -> Completion | Exception:
 
 
 @pytest.mark.parametrize("row", branch_rows())
-async def test_branches_are_summarised_as_recorded(row: Json) -> None:
+async def test_branches_are_summarized_as_recorded(row: Json) -> None:
     options, expected = row["options"], row["expected"]
     entries = path(*TABLE["sessions"][row["session"]]) if row["session"] else []
     budget = (options["window"] or 128_000) - options.get("reserve", 16_384)
     model = ScriptedModel(scripted(options.get("reply")), max_tokens=options.get("maxTokens", 4_096))
 
-    async def summarise() -> BranchSummaryResult | None:
+    async def summarize() -> BranchSummaryResult | None:
         return await generate_branch_summary(
             prepare_branch_entries(entries, budget, TokenCounter()),
             model,
@@ -1052,9 +1052,9 @@ async def test_branches_are_summarised_as_recorded(row: Json) -> None:
 
     if "error" in expected:
         with pytest.raises((ProviderError, SummarizationFailed)):
-            await summarise()
+            await summarize()
         return
-    result = await summarise()
+    result = await summarize()
     assert len(model.requests) == expected["llmCalls"]
     if not expected["llmCalls"]:
         assert result is None
@@ -1078,7 +1078,7 @@ async def test_branches_are_summarised_as_recorded(row: Json) -> None:
         }
 
 
-async def test_a_branch_longer_than_the_window_is_summarised_in_passes() -> None:
+async def test_a_branch_longer_than_the_window_is_summarized_in_passes() -> None:
     chain: list[Json] = []
     for number in range(8):
         chain.append(
@@ -1096,7 +1096,7 @@ async def test_a_branch_longer_than_the_window_is_summarised_in_passes() -> None
     assert "earlier part of the same branch" not in model.requests[0].prompt
 
 
-async def test_a_branch_is_summarised_without_a_model_too() -> None:
+async def test_a_branch_is_summarized_without_a_model_too() -> None:
     preparation = prepare_branch_entries(path(lines.user("u1", None, "Paint it")), 0, TokenCounter())
 
     result = await generate_branch_summary(preparation, Summarizers.of(Extractive()))

@@ -1,4 +1,4 @@
-"""What a compaction would do: when one is due, where it cuts, what is summarised and what stays.
+"""What a compaction would do: when one is due, where it cuts, what is summarized and what stays.
 
 One straight calculation from a path of entries to a `CompactionPreparation`; nothing is asked of a model
 here and nothing is written. The path is divided in three, in order, and no message is in two parts or none:
@@ -84,7 +84,7 @@ class CompactionPreparation(msgspec.Struct, frozen=True, rename="camel"):
     messages_to_summarize: tuple[Message, ...]
     """Whole turns that go into the summary."""
     turn_prefix_messages: tuple[Message, ...]
-    """The beginning of the turn that the cut goes through, summarised by itself."""
+    """The beginning of the turn that the cut goes through, summarized by itself."""
     is_split_turn: bool
     tokens_before: float
     """Tokens of the context as it is now."""
@@ -121,7 +121,7 @@ def prepare_compaction(
     counter: TokenCounter | None = None,
     overhead_tokens: float = 0,
 ) -> CompactionPreparation | Refusal:
-    """What a compaction of a path (root → leaf) would summarise and keep, or why there is nothing to do.
+    """What a compaction of a path (root → leaf) would summarize and keep, or why there is nothing to do.
 
     `counter` estimates tokens (default: by characters). `overhead_tokens` is what system prompt and tool
     descriptions are estimated at: measured usage holds them, the messages of a context do not.
@@ -173,10 +173,10 @@ def _without_trailing_markers(path: Sequence[Entry]) -> Sequence[Entry]:
 
 
 def _window_start(path: Sequence[Entry], previous: tuple[int, Entry] | None) -> int:
-    """Where what has not been summarised yet begins.
+    """Where what has not been summarized yet begins.
 
-    What the previous compaction kept is summarised now; if its boundary is gone, only what came after it is
-    known to be unsummarised.
+    What the previous compaction kept is summarized now; if its boundary is gone, only what came after it is
+    known to be unsummarized.
     """
     if previous is None:
         return 0
@@ -239,13 +239,13 @@ def _messages_between(entries: Sequence[Entry], context: Sequence[ContextMessage
     ]
 
 
-def _files_of(previous: CompactionBody | None, summarised: Sequence[ContextMessage]) -> FileOps:
+def _files_of(previous: CompactionBody | None, summarized: Sequence[ContextMessage]) -> FileOps:
     """Files of the tool calls, and those that earlier summaries of this program have counted before.
 
     An extension's details are its own and may mean anything.
     """
-    ops = file_ops(one.message for one in summarised)
-    branches = [one.entry.body for one in summarised if one.entry.type == "branch_summary"]
+    ops = file_ops(one.message for one in summarized)
+    branches = [one.entry.body for one in summarized if one.entry.type == "branch_summary"]
     for body in (previous, *branches):
         if isinstance(body, CompactionBody | BranchSummaryBody) and not body.from_extension:
             ops |= details_file_ops(body.details)

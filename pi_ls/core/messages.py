@@ -156,7 +156,7 @@ class CustomMessage(msgspec.Struct, frozen=True, rename="camel", tag_field="role
 
 
 class SystemMessage(msgspec.Struct, frozen=True, rename="camel", tag_field="role", tag="system"):
-    """Part of the system prompt as newer pi records it; never summarised."""
+    """Part of the system prompt as newer pi records it; never summarized."""
 
     content: Content = ""
     timestamp: float = 0

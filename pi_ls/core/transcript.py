@@ -1,6 +1,6 @@
-"""Messages as plain text for a summariser, and which files they read and changed.
+"""Messages as plain text for a summarizer, and which files they read and changed.
 
-A conversation that is to be summarised goes out as text, not as messages: a model that is given turns would
+A conversation that is to be summarized goes out as text, not as messages: a model that is given turns would
 answer them. Text is measured in UTF-16 code units, as everything in a session file is, and a cut never goes
 through the middle of a character. Source: seeds 000 and 002, "message serialisation" and "file tracking".
 """

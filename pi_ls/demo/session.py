@@ -119,7 +119,7 @@ class _Story(Story):
         preview = await self.command("pi.previewCompaction")
         rows = [
             ("keepRecentTokens", count(preview["settings"]["keepRecentTokens"])),
-            ("summarised", _entries(preview["summarizedEntryIds"])),
+            ("summarized", _entries(preview["summarizedEntryIds"])),
             *(
                 [("start of a split turn", _entries(preview["turnPrefixEntryIds"]))]
                 if preview["isSplitTurn"]

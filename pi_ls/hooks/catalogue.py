@@ -68,10 +68,10 @@ class Catalogue:
         signal: Signal,
         context: HookContext,
     ) -> Any:
-        """Before a model is asked to summarise `messages`.
+        """Before a model is asked to summarize `messages`.
 
         May return `{"prompt"?: text, "context"?: [text], "preserveData"?}`: another summary prompt, what
-        else the summariser should know, and data to be kept on the compaction entry.
+        else the summarizer should know, and data to be kept on the compaction entry.
         """
 
     @hookspec

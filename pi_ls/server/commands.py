@@ -233,7 +233,7 @@ async def navigate_tree(caller: Caller, arguments: wire.NavigateTree) -> Json:
 
 
 async def abort_branch_summary(caller: Caller, arguments: Arguments) -> Json:
-    """Stop a navigation that is summarising."""
+    """Stop a navigation that is summarizing."""
     return {"aborted": await (await caller.session(arguments)).session.abort_branch_summary()}
 
 

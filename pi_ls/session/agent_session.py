@@ -625,7 +625,7 @@ class AgentSession:
         return await self._abort("compaction")
 
     async def abort_branch_summary(self) -> bool:
-        """Stop a navigation that is still summarising; False where none runs or it is too late."""
+        """Stop a navigation that is still summarizing; False where none runs or it is too late."""
         return await self._abort("navigation")
 
     async def abort(self) -> bool:

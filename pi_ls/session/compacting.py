@@ -149,7 +149,7 @@ def _require_credentials(session: AgentSession, terms: Terms) -> None:
 
 
 async def _prepare(session: AgentSession) -> tuple[Terms, CompactionPreparation]:
-    """What is to be summarised, and with what. Raises what keeps a compaction from beginning at all."""
+    """What is to be summarized, and with what. Raises what keeps a compaction from beginning at all."""
     terms = Terms.of(session)
     terms.require_a_model()
     session.require_writable()
@@ -169,7 +169,7 @@ async def _carry_out(
     instructions: str | None,
     progress: Progress | None,
 ) -> Json:
-    """Ask hooks, summarise, append, and tell what came of it: the same whoever asked.
+    """Ask hooks, summarize, append, and tell what came of it: the same whoever asked.
 
     Raises Cancelled where a hook does not want it.
     """
@@ -181,7 +181,7 @@ async def _carry_out(
     if before.compaction is not None:
         outcome.from_extension, result = True, before.compaction
     else:
-        result = await _summarise(session, terms, preparation, instructions, progress)
+        result = await _summarize(session, terms, preparation, instructions, progress)
     operation.committed = True
     return await to_its_end(_store(session, outcome, result))
 
@@ -192,7 +192,7 @@ async def _store(session: AgentSession, outcome: Outcome, result: CompactionResu
     return await _told(session, entry, result)
 
 
-async def _summarise(
+async def _summarize(
     session: AgentSession,
     terms: Terms,
     preparation: CompactionPreparation,
@@ -201,7 +201,7 @@ async def _summarise(
 ) -> CompactionResult:
     endpoint = terms.settings.remote_endpoint
     if progress is not None:
-        progress.report("Summarising the conversation")
+        progress.report("Summarizing the conversation")
     said = await session.extending.compacting(preparation)
     result = await make_summary(
         preparation,

@@ -76,7 +76,7 @@ class Extending:
         return await self._hooks.before_compact(arguments, preparation, ids, self._session.emit)
 
     async def compacting(self, preparation: CompactionPreparation) -> AfterCompacting:
-        """Ask how to summarise. Raises ExtensionError."""
+        """Ask how to summarize. Raises ExtensionError."""
         if not await self._hooks.has("session_compacting"):
             return AfterCompacting()
         given = await asyncio.to_thread(copy.deepcopy, preparation)

@@ -1,6 +1,6 @@
 """What the agent is told before a conversation: our words, and those of the user and the project.
 
-It is made anew for each run from files, and is no part of what is ever summarised. Source: pi's resource
+It is made anew for each run from files, and is no part of what is ever summarized. Source: pi's resource
 loading (`AGENTS.md`, `SYSTEM.md`, `APPEND_SYSTEM.md`).
 """
 

@@ -103,7 +103,7 @@ async def _summary_of_what_is_left(
     terms.require_a_model()
     session.require_writable()
     if progress is not None:
-        progress.report("Summarising the branch that is left")
+        progress.report("Summarizing the branch that is left")
     return await generate_branch_summary(
         preparation,
         await asyncio.to_thread(summarizers, session, terms),

@@ -1,4 +1,4 @@
-"""From a preparation and something that can summarise to a summary: requests, retries, answers.
+"""From a preparation and something that can summarize to a summary: requests, retries, answers.
 
 What is cut and what is kept was decided before (`core/compaction.py`, `core/branch.py`); how a model is
 reached is `llm`'s. Here the conversation is put to a model in as many requests as it takes, an answer that is

@@ -11,7 +11,7 @@ from pi_ls.models import OFFLINE
 
 
 class Extractive:
-    """The summariser without a model: made of the messages themselves, see `core/extractive.py`."""
+    """The summarizer without a model: made of the messages themselves, see `core/extractive.py`."""
 
     info = OFFLINE
 

@@ -41,7 +41,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """Messages that get one summary, and how it is asked for."""
 
     first: str
-    """The prompt of the first request, where nothing was summarised before."""
+    """The prompt of the first request, where nothing was summarized before."""
     update: str
     """The prompt of a request that follows a summary."""
     messages: tuple[Message, ...]

@@ -204,7 +204,7 @@ class Run:
         )
 
     async def _summarize_with(self, model: Model | Extractive, part: Part) -> str:
-        """A part's summary by one summariser: in one request if it fits, else in one on top of the other."""
+        """A part's summary by one summarizer: in one request if it fits, else in one on top of the other."""
         if isinstance(model, Extractive):
             self.without_model = True
             return await asyncio.to_thread(part.extract)

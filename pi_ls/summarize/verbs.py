@@ -1,4 +1,4 @@
-"""The public verbs: compact, summarise a branch, summarise messages; and what they give back."""
+"""The public verbs: compact, summarize a branch, summarize messages; and what they give back."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def compact(
     additional_context: Sequence[str] = (),
     count_text: CountText | None = None,
 ) -> CompactionResult:
-    """Summarises what a preparation says is to be summarised. Appends nothing.
+    """Summarizes what a preparation says is to be summarized. Appends nothing.
 
     Args:
         preparation: From `prepare_compaction`.
@@ -71,7 +71,7 @@ async def compact(
         on_retry: Told before each wait, on the event loop.
         remote: Where every request goes instead of to a model.
         prompt: Replaces the summary prompt (not that of a turn's first part).
-        additional_context: What else the summariser should know, one item each.
+        additional_context: What else the summarizer should know, one item each.
         count_text: Counts tokens, to tell what fits a model's window; by default a quarter of the bytes.
 
     Returns:
@@ -130,7 +130,7 @@ async def generate_branch_summary(
     on_retry: OnRetry | None = None,
     count_text: CountText | None = None,
 ) -> BranchSummaryResult | None:
-    """Summarises a branch that is being left, or gives None where there is nothing in it to summarise.
+    """Summarizes a branch that is being left, or gives None where there is nothing in it to summarize.
 
     Args:
         preparation: From `prepare_branch_entries`.
@@ -183,7 +183,7 @@ async def generate_summary_with_usage(
     on_retry: OnRetry | None = None,
     count_text: CountText | None = None,
 ) -> GeneratedSummary:
-    """Summarises messages of any role, on top of an earlier summary if there is one.
+    """Summarizes messages of any role, on top of an earlier summary if there is one.
 
     The arguments and errors are those of `compact`; the answer's limit is taken from `reserve_tokens`.
     """

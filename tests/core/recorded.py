@@ -111,7 +111,7 @@ def _upgraded(lines: list[Json]) -> list[Json]:
 
 
 def text_for_model(messages: Sequence[Message]) -> str:
-    """Messages as a summariser gets them, with placeholders for the words around summaries."""
+    """Messages as a summarizer gets them, with placeholders for the words around summaries."""
     return serialize_conversation(
         convert_to_llm(
             messages,

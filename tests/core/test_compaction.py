@@ -161,11 +161,11 @@ def check_ranges(one: Recorded, found: CompactionPreparation, row: Json) -> None
 
 
 def check_files(one: Recorded, entries: Sequence[Entry], found: CompactionPreparation, row: Json) -> None:
-    """The recorded files; where a branch summary with details is summarised, at least those."""
+    """The recorded files; where a branch summary with details is summarized, at least those."""
     ops, lists = found.file_ops, file_lists(found.file_ops)
     listed = {**row["fileOps"], "readFiles": row["readFiles"], "modifiedFiles": row["modifiedFiles"]}
-    summarised = {*found.summarized_entry_ids, *found.turn_prefix_entry_ids}
-    if any(entry.type == "branch_summary" and entry.id in summarised for entry in entries):
+    summarized = {*found.summarized_entry_ids, *found.turn_prefix_entry_ids}
+    if any(entry.type == "branch_summary" and entry.id in summarized for entry in entries):
         assert ops.read >= {*listed["read"]}
         assert ops.written >= {*listed["written"]}
         assert ops.edited >= {*listed["edited"]}
@@ -374,7 +374,7 @@ def test_state_entries_before_the_cut_are_kept_with_it() -> None:
     assert not found.is_split_turn
 
 
-def test_titles_and_other_state_are_never_summarised() -> None:
+def test_titles_and_other_state_are_never_summarized() -> None:
     entries = path(
         line("session_info", "s", None, name="SECRET TITLE"), user("u1", "s"), assistant("a1", "u1"),
         line("custom", "x", "a1", customType="e", data="SECRET DATA"), user("u2", "x"), assistant("a2", "u2"),
@@ -401,7 +401,7 @@ def test_a_turn_longer_than_the_budget_is_split_and_its_beginning_told_apart() -
 # Context edits
 
 
-def test_what_a_context_edit_hid_is_neither_summarised_nor_counted() -> None:
+def test_what_a_context_edit_hid_is_neither_summarized_nor_counted() -> None:
     entries = path(
         user("u1", None, "first"), assistant("a1", "u1", "HIDDEN " + big(4_000)), edit("e", "a1", "a1"),
         user("u2", "e", "second"), assistant("a2", "u2", "third"), user("u3", "a2", "fourth"),
@@ -412,7 +412,7 @@ def test_what_a_context_edit_hid_is_neither_summarised_nor_counted() -> None:
     assert found.summarized_entry_ids == ("u1",)
 
 
-def test_what_a_context_edit_replaced_is_summarised_as_it_reads_now() -> None:
+def test_what_a_context_edit_replaced_is_summarized_as_it_reads_now() -> None:
     entries = path(
         user("u1", None, "the ORIGINAL words"), edit("e", "u1", "u1", "the NEW words"), assistant("a1", "e"),
         user("u2", "a1"), assistant("a2", "u2"),
@@ -452,7 +452,7 @@ def test_calibration_compares_with_what_was_really_sent() -> None:
 # Several compactions
 
 
-def test_what_the_first_compaction_kept_is_summarised_by_the_second() -> None:
+def test_what_the_first_compaction_kept_is_summarized_by_the_second() -> None:
     lines = [
         user("u1", None, "MARK1 " + big(100_000)), assistant("a1", "u1", "MARK2"),
         user("u2", "a1", "MARK3 " + big(40_000)), assistant("a2", "u2", "MARK4", 40_000),
@@ -529,15 +529,15 @@ def test_only_the_path_is_looked_at() -> None:
     assert 20_000 <= found.tokens_before <= 40_000
 
 
-def test_system_messages_and_earlier_compactions_are_not_summarised_as_messages() -> None:
+def test_system_messages_and_earlier_compactions_are_not_summarized_as_messages() -> None:
     entries = path(
         message("s", None, "system", "PROMPT"), user("u1", "s"), assistant("a1", "u1"),
         compaction("c1", "a1", "u1", "FIRST"), user("u2", "c1"), assistant("a2", "u2"),
         compaction("c2", "a2", "u1", "SECOND"), user("u3", "c2"), assistant("a3", "u3"),
     )  # fmt: skip
     found = prepared(entries)
-    summarised = found.messages_to_summarize + found.turn_prefix_messages
-    assert not [each for each in summarised if isinstance(each, CompactionSummaryMessage | SystemMessage)]
+    summarized = found.messages_to_summarize + found.turn_prefix_messages
+    assert not [each for each in summarized if isinstance(each, CompactionSummaryMessage | SystemMessage)]
     assert found.summarized_entry_ids + found.turn_prefix_entry_ids == ("u1", "a1", "u2", "a2", "u3")
 
 
@@ -678,7 +678,7 @@ def paths(draw: st.DrawFn) -> list[Entry]:
 
 
 @given(paths(), st.integers(0, 300), st.booleans())
-def test_every_message_is_kept_or_summarised_exactly_once(
+def test_every_message_is_kept_or_summarized_exactly_once(
     entries: list[Entry], keep: int, calibrate: bool
 ) -> None:
     found = prepare_compaction(entries, keeping(keep, calibrate=calibrate))

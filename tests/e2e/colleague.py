@@ -51,7 +51,7 @@ def overflows(text: str = OVERFLOW, status: int = 400) -> Reply:
 
 
 def is_chat(request: Received) -> bool:
-    """Whether the agent asked, and not a summariser."""
+    """Whether the agent asked, and not a summarizer."""
     return bool(request.body.get("tools"))
 
 
@@ -122,7 +122,7 @@ class Model:
 
     @property
     def asked_for_summaries(self) -> list[Received]:
-        """The summarisers' requests so far."""
+        """The summarizers' requests so far."""
         return [request for request in self.provider.requests if not is_chat(request)]
 
 

@@ -197,7 +197,7 @@ async def test_prompt_and_context_of_a_hook_reach_the_model(desk: Desk):
     extend(
         desk,
         "from pi_ls import hookimpl\n@hookimpl\ndef session_compacting(messages):\n"
-        "    return {'prompt': 'SUMMARISE IN VERSE', 'context': ['the user is in a hurry', 'and hungry'],"
+        "    return {'prompt': 'SUMMARIZE IN VERSE', 'context': ['the user is in a hurry', 'and hungry'],"
         " 'preserveData': {'mark': 1}}",
     )
     await desk.open(sessions.two_long_turns(120_000))
@@ -206,7 +206,7 @@ async def test_prompt_and_context_of_a_hook_reach_the_model(desk: Desk):
     assert result["preserveData"] == {"mark": 1}
     assert result["fromExtension"] is False
     [request] = desk.provider.requests
-    assert "SUMMARISE IN VERSE" in request.prompt
+    assert "SUMMARIZE IN VERSE" in request.prompt
     assert "<additional-context>" in request.prompt
     assert "the user is in a hurry" in request.prompt
 

@@ -42,7 +42,7 @@ async def test_a_progress_that_is_created_late_begins_with_what_was_reported_and
         "kind": "begin",
         "title": "Compacting session",
         "cancellable": True,
-        "message": "Summarising the conversation",
+        "message": "Summarizing the conversation",
     }
     assert shown(server, request["params"]["token"]) == [begin, {"kind": "end"}]
 

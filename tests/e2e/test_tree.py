@@ -223,7 +223,7 @@ async def test_a_branch_summary_has_the_thinking_level_and_a_limit_that_leaves_r
     assert (await desk.run("pi.sessionState"))["thinkingLevel"] == "off", "the new place has its own"
 
 
-async def test_where_nothing_is_left_there_is_nothing_to_summarise(desk: Desk):
+async def test_where_nothing_is_left_there_is_nothing_to_summarize(desk: Desk):
     await desk.open(sessions.fork_with_two_branches())
     await desk.run("pi.navigateTree", targetId="A")
     move = await desk.run("pi.navigateTree", targetId="Ff", summarize=True)
@@ -260,7 +260,7 @@ async def test_a_branch_summary_that_fails_leaves_the_leaf_where_it_is(
     assert "summaryEntry" in await desk.run("pi.navigateTree", targetId="Ff", summarize=True)
 
 
-async def test_while_a_branch_is_summarised_the_rest_goes_on_or_is_told_to_wait(desk: Desk):
+async def test_while_a_branch_is_summarized_the_rest_goes_on_or_is_told_to_wait(desk: Desk):
     await desk.open(sessions.fork_with_two_branches())
     desk.provider.hold()
     navigation = desk.begin("pi.navigateTree", targetId="Ff", summarize=True)
@@ -286,7 +286,7 @@ async def test_while_a_branch_is_summarised_the_rest_goes_on_or_is_told_to_wait(
     assert "operation" not in await desk.run("pi.sessionState")
 
 
-async def test_a_label_set_while_a_branch_is_summarised_is_left_with_it(desk: Desk):
+async def test_a_label_set_while_a_branch_is_summarized_is_left_with_it(desk: Desk):
     await desk.open(sessions.fork_with_two_branches())
     desk.provider.hold()
     navigation = desk.begin("pi.navigateTree", targetId="Ff", summarize=True)

@@ -8,12 +8,12 @@ from pi_ls.core.errors import Cancelled
 from tests.hooks.conftest import Bench
 from tests.test_readme import blocks
 
-SUMMARISER, GUARD = (block for block in blocks("py") if "hookimpl" in block)
+SUMMARIZER, GUARD = (block for block in blocks("py") if "hookimpl" in block)
 
 
-async def test_the_summariser_makes_the_summary(bench: Bench):
+async def test_the_summarizer_makes_the_summary(bench: Bench):
     file = bench.extension("")
-    file.write_text(SUMMARISER)
+    file.write_text(SUMMARIZER)
     session = await bench.open()
     result = await session.compact("MIND THE GAP")
     assert result["summary"].startswith("## What was asked\n[User]: MARK-OLD lorem ip")

@@ -67,7 +67,7 @@ async def say(server: RawServer, text: str) -> None:
     await server.until(lambda: len(server.named("pi/agent_settled")) > before, TIMEOUT_S)
 
 
-async def summarised(server: RawServer, command: str, arguments: Json) -> Json | None:
+async def summarized(server: RawServer, command: str, arguments: Json) -> Json | None:
     """The result of a command that asks for a summary; None where the model made none that can be kept."""
     answer = await server.answer(server.begin_command(command, arguments), TIMEOUT_S)
     if "error" in answer:
@@ -93,8 +93,8 @@ async def test_prompt_compaction_branch_summary_and_overflow(home: Home, server:
     assert sum(usage["categories"].values()) == pytest.approx(usage["tokens"])
 
     first = next(line["id"] for line in sessions.read(file) if line["type"] == "message")
-    await summarised(server, "pi.compact", {})
-    await summarised(server, "pi.navigateTree", {"targetId": first, "summarize": True})
+    await summarized(server, "pi.compact", {})
+    await summarized(server, "pi.navigateTree", {"targetId": first, "summarize": True})
 
     await say(server, "word " * 6_000)
     end = server.named("pi/agent_end")[-1]

@@ -19,7 +19,7 @@
 ---@field usage? pi_ls.Usage
 ---@field running boolean the agent is at work
 ---@field compacting? 'manual'|'threshold'|'overflow' why, while a compaction runs
----@field summarizing boolean a branch is being summarised
+---@field summarizing boolean a branch is being summarized
 ---@field retry? { attempt: integer, maxAttempts: integer }
 ---@field queued integer prompts that wait
 ---@field previous_leaf? string where the session was before it last moved
