@@ -25,6 +25,23 @@ from aiohttp import web
 Json = dict[str, Any]
 
 USAGE: Json = {"prompt_tokens": 70, "completion_tokens": 30, "total_tokens": 100}
+CACHED: Json = {
+    "prompt_tokens": 91_000,
+    "completion_tokens": 500,
+    "total_tokens": 91_500,
+    "prompt_tokens_details": {"cached_tokens": 90_000},
+}
+"""Usage with 90,000 tokens that were read from a cache; they are part of the prompt's."""
+WRITTEN: Json = {
+    "prompt_tokens": 92_000,
+    "completion_tokens": 500,
+    "total_tokens": 92_500,
+    "cache_read_input_tokens": 90_000,
+    "cache_creation_input_tokens": 1_000,
+    "prompt_tokens_details": {"cached_tokens": 90_000},
+}
+"""The same, and 1,000 that were written to it."""
+UNTOTALLED: Json = {key: value for key, value in CACHED.items() if key != "total_tokens"}
 
 
 class Call(msgspec.Struct):

@@ -140,6 +140,33 @@ def fork_with_two_branches(**more: Any) -> list[Json]:
     ]
 
 
+def small_model_then_large(**more: Any) -> list[Json]:
+    """`a1` by fake/m200 with thinking low, then `a2`, the leaf, by fake/m1000 with thinking high."""
+    return [
+        header(**more),
+        model_change("k1", None, "fake", "m200"),
+        thinking_level("t1", "k1", "low"),
+        user("u1", "t1", "a"),
+        assistant("a1", "u1", "b", total=10),
+        model_change("k2", "a1", "fake", "m1000"),
+        thinking_level("t2", "k2", "high"),
+        user("u2", "t2", "c"),
+        assistant("a2", "u2", "d", total=20, model="m1000"),
+    ]
+
+
+def grown_in_a_large_window(**more: Any) -> list[Json]:
+    """Work of fake/m1000 up to `z` at 600,000 tokens: twelve calls with results of 200,000 characters."""
+    lines = [header(**more), model_change("k1", None, "fake", "m1000"), user("u1", "k1", "start")]
+    last = "u1"
+    for at in range(12):
+        step = call(f"c{at}", "bash", command="x")
+        lines.append(assistant(f"a{at}", last, "", step, model="m1000"))
+        lines.append(result(f"r{at}", f"a{at}", f"c{at}", filler(200_000)))
+        last = f"r{at}"
+    return [*lines, assistant("z", last, "done", total=600_000, model="m1000")]
+
+
 def encode(lines: Iterable[Json], *, ascii_only: bool = False, newline: str = "\n") -> bytes:
     """The lines as the bytes of a session file; lone surrogates as escapes."""
     text = "".join(json.dumps(line, ensure_ascii=ascii_only) + newline for line in lines)

@@ -34,7 +34,7 @@ from pi_ls.models import ModelCost, ModelInfo
 from pi_ls.secrets import redacted
 from tests.conformance_data import table
 from tests.models import KEY, anthropic_model, openai_model
-from tests.provider import Call, Provider, ProviderProcess, Reply, error
+from tests.provider import CACHED, UNTOTALLED, WRITTEN, Call, Provider, ProviderProcess, Reply, error
 
 REQUEST = Request(system="be brief", prompt="say it", max_tokens=9_000)
 MODELS = [pytest.param(openai_model, id="openai"), pytest.param(anthropic_model, id="anthropic")]
@@ -208,33 +208,13 @@ async def test_headers_of_the_model_go_along(provider: Provider) -> None:
 
 # --- usage -----------------------------------------------------------------------------------------------
 
-CACHED = {
-    "prompt_tokens": 91_000,
-    "completion_tokens": 500,
-    "total_tokens": 91_500,
-    "prompt_tokens_details": {"cached_tokens": 90_000},
-}
-
 
 @pytest.mark.parametrize(
     ("raw", "expected"),
     [
         (CACHED, (1_000, 90_000, 0, 500, 91_500)),
-        (
-            {
-                "prompt_tokens": 92_000,
-                "completion_tokens": 500,
-                "total_tokens": 92_500,
-                "cache_read_input_tokens": 90_000,
-                "cache_creation_input_tokens": 1_000,
-                "prompt_tokens_details": {"cached_tokens": 90_000},
-            },
-            (1_000, 90_000, 1_000, 500, 92_500),
-        ),
-        (
-            {key: value for key, value in CACHED.items() if key != "total_tokens"},
-            (1_000, 90_000, 0, 500, 91_500),
-        ),
+        (WRITTEN, (1_000, 90_000, 1_000, 500, 92_500)),
+        (UNTOTALLED, (1_000, 90_000, 0, 500, 91_500)),
     ],
     ids=["read", "read and written", "no total"],
 )

@@ -171,19 +171,7 @@ async def test_a_reserve_that_is_no_smaller_than_the_window_leaves_half_of_it(
 
 
 async def test_a_smaller_model_is_checked_against_before_anything_is_sent(colleague: Colleague):
-    lines = [
-        sessions.header(),
-        sessions.model_change("k1", None, "fake", "m1000"),
-        sessions.user("u1", "k1", "start"),
-    ]
-    last = "u1"
-    for number in range(12):
-        wanted = sessions.call(f"c{number}", "bash", command="x")
-        lines.append(sessions.assistant(f"a{number}", last, "", wanted, model="m1000"))
-        last = f"r{number}"
-        lines.append(sessions.result(last, f"a{number}", f"c{number}", sessions.filler(200_000)))
-    lines.append(sessions.assistant("z", last, "done", total=600_000, model="m1000"))
-    lines.append(sessions.model_change("k2", "z", "fake", "m200"))
+    lines = [*sessions.grown_in_a_large_window(), sessions.model_change("k2", "z", "fake", "m200")]
     await colleague.open(lines, {"compaction": {"pruning": {"enabled": False}}})
     usage = await colleague.usage()
     assert (usage["contextWindow"], round(usage["percent"])) == (200_000, 300)

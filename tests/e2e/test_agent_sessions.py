@@ -12,7 +12,7 @@ import pytest
 from tests import sessions
 from tests.e2e.colleague import Colleague, call, calls, measured, says, texts
 from tests.e2e.raw import Json
-from tests.provider import Received, Reply, error
+from tests.provider import CACHED, UNTOTALLED, WRITTEN, Received, Reply, error
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -305,18 +305,7 @@ async def test_the_tree_stands_still_while_an_answer_comes(colleague: Colleague)
 
 
 async def test_model_and_level_are_those_of_the_path(colleague: Colleague):
-    lines = [
-        sessions.header(),
-        sessions.model_change("k1", None, "fake", "m200"),
-        sessions.thinking_level("t1", "k1", "low"),
-        sessions.user("u1", "t1", "a"),
-        sessions.assistant("a1", "u1", "b", total=10),
-        sessions.model_change("k2", "a1", "fake", "m1000"),
-        sessions.thinking_level("t2", "k2", "high"),
-        sessions.user("u2", "t2", "c"),
-        sessions.assistant("a2", "u2", "d", total=20, model="m1000"),
-    ]
-    state = await colleague.open(lines)
+    state = await colleague.open(sessions.small_model_then_large())
     assert (state["model"]["id"], state["thinkingLevel"]) == ("m1000", "high")
     await colleague.run("pi.navigateTree", targetId="a1")
     state = await colleague.run("pi.sessionState")
@@ -371,32 +360,12 @@ async def test_without_a_window_prompts_work_and_nothing_compacts(colleague: Col
     assert len(hints) == 1
 
 
-CACHED = {
-    "prompt_tokens": 91_000,
-    "completion_tokens": 500,
-    "total_tokens": 91_500,
-    "prompt_tokens_details": {"cached_tokens": 90_000},
-}
-UNTOTALLED = {key: value for key, value in CACHED.items() if key != "total_tokens"}
-WRITTEN = {
-    "prompt_tokens": 92_000,
-    "completion_tokens": 500,
-    "total_tokens": 92_500,
-    "cache_read_input_tokens": 90_000,
-    "cache_creation_input_tokens": 1_000,
-    "prompt_tokens_details": {"cached_tokens": 90_000},
-}
-
-
 @pytest.mark.parametrize(
     ("told", "kept"),
     [
         (CACHED, (1_000, 90_000, 0, 500, 91_500)),
         (WRITTEN, (1_000, 90_000, 1_000, 500, 92_500)),
-        (
-            {key: value for key, value in CACHED.items() if key != "total_tokens"},
-            (1_000, 90_000, 0, 500, 91_500),
-        ),
+        (UNTOTALLED, (1_000, 90_000, 0, 500, 91_500)),
     ],
     ids=["read", "written", "without a total"],
 )

@@ -45,19 +45,7 @@ async def test_after_a_move_the_context_and_the_meter_are_those_of_the_new_place
 
 
 async def test_model_thinking_level_and_window_belong_to_the_path(desk: Desk):
-    state = await desk.open(
-        [
-            sessions.header(),
-            sessions.model_change("k1", None, "fake", "m200"),
-            sessions.thinking_level("t1", "k1", "low"),
-            sessions.user("u1", "t1", "a"),
-            sessions.assistant("a1", "u1", "b", total=10),
-            sessions.model_change("k2", "a1", "fake", "m1000"),
-            sessions.thinking_level("t2", "k2", "high"),
-            sessions.user("u2", "t2", "c"),
-            sessions.assistant("a2", "u2", "d", total=20, model="m1000"),
-        ]
-    )
+    state = await desk.open(sessions.small_model_then_large())
     assert (state["model"]["id"], state["thinkingLevel"]) == ("m1000", "high")
     assert (await desk.usage())["contextWindow"] == 1_000_000
     await desk.run("pi.navigateTree", targetId="a1")
