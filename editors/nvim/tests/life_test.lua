@@ -15,6 +15,15 @@ local function clients()
   return vim.lsp.get_clients { name = 'pi_ls' }
 end
 
+local function stop_all()
+  for _, client in ipairs(clients()) do
+    client:stop()
+  end
+  T.wait('none', function()
+    return #clients() == 0
+  end)
+end
+
 T.test('one server for each project, whatever the file type; each buffer shows its own meter', function()
   F.write(one .. '/b.py', 'pass\n')
   F.write(one .. '/noext', 'x\n')
@@ -130,12 +139,7 @@ T.test('restart of a running server keeps buffers and session, and reports no cr
 end)
 
 T.test('a command starts the server where no file is open yet', function()
-  for _, client in ipairs(clients()) do
-    client:stop()
-  end
-  T.wait('none', function()
-    return #clients() == 0
-  end)
+  stop_all()
   vim.cmd.cd(two)
   vim.cmd.enew()
   vim.cmd('PiLs stats')
@@ -372,12 +376,7 @@ T.test('every <Plug> map runs a subcommand', function()
 end)
 
 T.test('a missing program is told once, in words, and by checkhealth', function()
-  for _, client in ipairs(clients()) do
-    client:stop()
-  end
-  T.wait('none', function()
-    return #clients() == 0
-  end)
+  stop_all()
   package.loaded['pi_ls.server'] = nil -- as in a Neovim that has just started
   vim.lsp.config('pi_ls', { cmd = { '/nowhere/pi-ls' } })
   F.write(one .. '/new.py', 'pass\n')
