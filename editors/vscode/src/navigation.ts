@@ -61,10 +61,10 @@ export class Navigation {
       await this.#workbench.ask(COMMANDS.sessionState, {}); // says that there is none
       return;
     }
-    const nodes = await this.#tree.load(session.id, 'no-tools');
+    const nodes = await this.#tree.load(session.id, { filter: 'no-tools' });
     const items = branchItems(nodes, Date.now());
     const chosen = await window.showQuickPick(items, {
-      title: titleOf(session.state),
+      title: titleOf(session),
       placeHolder: t('Where should the conversation go on?'),
       matchOnDescription: true,
       matchOnDetail: true,
@@ -194,6 +194,9 @@ function inPick(line: string): string {
   return plain.length > 58 ? `${plain.slice(0, 57).replace(/[\ud800-\udbff]$/, '')}…` : plain;
 }
 
+/** Entries of either kind that are offered, the newest; further back leads the tree. */
+const MOST_OFFERED = 300;
+
 /** The rows of "Switch branch": the ends of the other branches, then the path from its end. */
 function branchItems(nodes: readonly TreeNode[], now: number): NodeItem[] {
   const byId = new Map(nodes.map((node) => [node.id, node]));
@@ -207,10 +210,14 @@ function branchItems(nodes: readonly TreeNode[], now: number): NodeItem[] {
   const separator = (label: string): NodeItem => ({ label, kind: QuickPickItemKind.Separator });
   return [
     ...(others.length > 0 ? [separator(t('other paths'))] : []),
-    ...others.map((node) =>
-      item(node, t('{0} entries · {1}', lengthOfBranch(node, byId), ago(millis(node.timestamp), now))),
-    ),
+    ...others
+      .slice(0, MOST_OFFERED)
+      .map((node) =>
+        item(node, t('{0} entries · {1}', lengthOfBranch(node, byId), ago(millis(node.timestamp), now))),
+      ),
     separator(t('current path')),
-    ...path.map((node) => item(node, node.isLeaf ? t('you are here') : ago(millis(node.timestamp), now))),
+    ...path
+      .slice(0, MOST_OFFERED)
+      .map((node) => item(node, node.isLeaf ? t('you are here') : ago(millis(node.timestamp), now))),
   ];
 }

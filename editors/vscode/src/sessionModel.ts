@@ -28,6 +28,12 @@ export interface Session {
   /** Why automatic compaction pauses, in a sentence. */
   paused?: string;
   queued: number;
+  /** The questions of the agent that wait for an answer, by their ids. */
+  asking: Set<string>;
+  /** What a person may want to know about its file and its settings, in sentences. */
+  problems: string[];
+  /** How it begins, where that was learned: what a session without a name is called. */
+  beginning?: string;
 }
 
 type Listener = (session: Session | undefined) => void;
@@ -76,9 +82,12 @@ export class SessionModel {
       usage: {},
       running: state.isStreaming,
       queued: state.pendingMessageCount,
+      asking: new Set(),
+      problems: [],
     };
     session.state = state;
     session.running = state.isStreaming;
+    for (const { message } of state.problems) addOnce(session.problems, message);
     if (!state.isCompacting) delete session.compacting;
     else session.compacting ??= 'manual';
     this.#sessions.set(session.id, session);
@@ -92,6 +101,14 @@ export class SessionModel {
     const session = this.#sessions.get(sessionId);
     if (session === undefined) return;
     session.usage = usage;
+    this.#changed(session);
+  }
+
+  /** Take in how a session begins. */
+  toldBeginning(sessionId: string, beginning: string): void {
+    const session = this.#sessions.get(sessionId);
+    if (session === undefined) return;
+    session.beginning = beginning;
     this.#changed(session);
   }
 
@@ -138,7 +155,18 @@ export class SessionModel {
         return true;
       case NOTIFICATIONS.agentSettled:
         session.running = false;
+        session.asking.clear();
         delete session.retry;
+        return true;
+      case NOTIFICATIONS.approvalRequest:
+        session.asking.add(textField(params, 'approvalId'));
+        return true;
+      case NOTIFICATIONS.approvalResolved:
+        session.asking.delete(textField(params, 'approvalId'));
+        return true;
+      case NOTIFICATIONS.sessionProblem:
+      case NOTIFICATIONS.settingsProblem:
+        addOnce(session.problems, textField(params, 'message'));
         return true;
       case NOTIFICATIONS.autoRetryStart:
       case NOTIFICATIONS.summarizationRetryScheduled:
@@ -180,7 +208,22 @@ export class SessionModel {
 
 const length = (list: unknown): number => (Array.isArray(list) ? list.length : 0);
 
-/** What a person calls a session: its name, or where it has none the beginning of its id. */
-export function titleOf(state: Pick<SessionState, 'name' | 'sessionId' | 'messageCount'>): string {
-  return state.name?.trim() || (state.messageCount === 0 ? t('New session') : state.sessionId.slice(0, 13));
+function addOnce(list: string[], text: string): void {
+  if (text !== '' && !list.includes(text)) list.push(text);
+}
+
+const BEGINNING = 50;
+
+/** What a person calls a session: its name, else how it begins, else the beginning of its id. */
+export function titleOf({ state, beginning }: Pick<Session, 'state' | 'beginning'>): string {
+  const name = state.name?.trim();
+  if (name) return name;
+  const begins = (beginning ?? '').replace(/\s+/g, ' ').trim();
+  if (begins === '') return state.messageCount === 0 ? t('New session') : state.sessionId.slice(0, 13);
+  return begins.length > BEGINNING
+    ? `${begins
+        .slice(0, BEGINNING)
+        .replace(/[\ud800-\udbff]$/, '')
+        .trimEnd()}…`
+    : begins;
 }
