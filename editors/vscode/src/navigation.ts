@@ -61,15 +61,16 @@ export class Navigation {
       await this.#workbench.ask(COMMANDS.sessionState, {}); // says that there is none
       return;
     }
-    const nodes = await this.#tree.load(session.id, { filter: 'no-tools' });
-    const items = branchItems(nodes, Date.now());
+    // Of a long session it takes a while; the box is there at once, and busy.
+    const nodes = this.#tree.load(session.id, { filter: 'no-tools' });
+    const items = nodes.then((loaded) => branchItems(loaded, Date.now()));
     const chosen = await window.showQuickPick(items, {
       title: titleOf(session),
       placeHolder: t('Where should the conversation go on?'),
       matchOnDescription: true,
       matchOnDetail: true,
     });
-    if (chosen?.node !== undefined) await this.goTo(chosen.node, nodes);
+    if (chosen?.node !== undefined) await this.goTo(chosen.node, await nodes);
   }
 
   /** Go to an entry; asks for a summary where something would be left behind. Closing the question stays. */

@@ -36,11 +36,20 @@ export interface Session {
   beginning?: string;
 }
 
+/** Events that may come before that of the opened session. */
+const EARLY = new Set<string>([
+  NOTIFICATIONS.sessionProblem,
+  NOTIFICATIONS.settingsProblem,
+  NOTIFICATIONS.autoCompactionPaused,
+]);
+
 type Listener = (session: Session | undefined) => void;
 
 export class SessionModel {
   readonly #sessions = new Map<string, Session>();
   readonly #current = new Map<string, string>();
+  /** What was told of sessions before they were: a session's settings are read before it is opened. */
+  readonly #early = new Map<string, { method: string; params: Push }[]>();
   readonly #listeners = new Set<Listener>();
 
   /** Call `listener` after every change, with the session that changed where it was one. */
@@ -69,6 +78,7 @@ export class SessionModel {
   clear(): void {
     this.#sessions.clear();
     this.#current.clear();
+    this.#early.clear();
     this.#changed(undefined);
   }
 
@@ -91,6 +101,8 @@ export class SessionModel {
     if (!state.isCompacting) delete session.compacting;
     else session.compacting ??= 'manual';
     this.#sessions.set(session.id, session);
+    for (const { method, params } of this.#early.get(session.id) ?? []) this.#note(session, method, params);
+    this.#early.delete(session.id);
     if (current || !this.#current.has(workspace)) this.#current.set(workspace, session.id);
     this.#changed(session);
     return session;
@@ -120,7 +132,10 @@ export class SessionModel {
       return;
     }
     const session = sessionId === undefined ? undefined : this.#sessions.get(sessionId);
-    if (session === undefined) return;
+    if (session === undefined) {
+      if (sessionId !== undefined && EARLY.has(method)) this.#keep(sessionId, { method, params });
+      return;
+    }
     if (method === NOTIFICATIONS.sessionClosed) {
       this.#sessions.delete(session.id);
       if (this.#current.get(session.workspace) === session.id) this.#current.delete(session.workspace);
@@ -128,6 +143,12 @@ export class SessionModel {
       return;
     }
     this.#changed(session);
+  }
+
+  #keep(id: string, push: { method: string; params: Push }): void {
+    const kept = this.#early.get(id) ?? [];
+    kept.push(push);
+    this.#early.set(id, kept);
   }
 
   #note(session: Session, method: string, params: Push): boolean {

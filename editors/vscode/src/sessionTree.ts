@@ -266,7 +266,7 @@ export class SessionTree implements TreeDataProvider<Row>, FileDecorationProvide
       : filter === ''
         ? ''
         : t('Shown: {0}', filter);
-    return [shown, this.#leftOut].filter(Boolean).join(' ');
+    return [shown, this.#leftOut].filter(Boolean).join(' · ');
   }
 
   // --- what VS Code asks for

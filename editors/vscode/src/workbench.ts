@@ -102,6 +102,7 @@ export class Workbench implements Disposable {
     options: Asking & { session?: string } = {},
   ): Promise<Result<C>> {
     if (this.server.health === 'stopped') await this.server.restart();
+    await this.server.settled();
     const { session } = options;
     const address = session === undefined ? this.address : { sessionId: session };
     return this.server.execute(command, { ...args, ...address }, options);

@@ -99,6 +99,17 @@ export class Server implements Disposable {
     return this.#queue;
   }
 
+  /** Wait until a start that goes on has come to an end, good or bad. */
+  async settled(): Promise<void> {
+    if (this.health !== 'starting') return;
+    await new Promise<void>((resolve) => {
+      const listening = this.onDidChangeHealth(() => {
+        listening.dispose();
+        resolve();
+      });
+    });
+  }
+
   async #start(): Promise<void> {
     this.#become('starting');
     const folder = workspace.workspaceFolders?.find(({ uri }) => uri.scheme === 'file')?.uri;

@@ -133,3 +133,14 @@ test('problems of a session are kept once each, those it had when it was opened 
   model.apply('pi/session_problem', { workspace: W, sessionId: 's1', message: 'The disk is full.' });
   assert.deepEqual(told.problems, ['The disk is full.', message]);
 });
+
+test('what is told of a session before it is open is known when it is', () => {
+  const model = new SessionModel();
+  const about = { workspace: W, sessionId: 's1' };
+  model.apply('pi/settings_problem', { ...about, message: 'reserveTokens must be a number.' });
+  model.apply('pi/auto_compaction_paused', { ...about, reason: 'settings', message: 'Pauses for that.' });
+  assert.equal(model.current(W), undefined);
+  model.apply('pi/session_opened', { ...about, ...state({ sessionId: 's1' }) });
+  assert.deepEqual(model.current(W)?.problems, ['reserveTokens must be a number.']);
+  assert.equal(model.current(W)?.paused, 'Pauses for that.');
+});
