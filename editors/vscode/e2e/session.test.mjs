@@ -275,7 +275,7 @@ test('of a very long session the end is shown, and it is called by its beginning
   await w.row(/^Assistant, Answer 2499.*current entry/).waitFor();
   assert.match(await w.meter().getAttribute('aria-label'), /“Question 0 about the meter”/);
   await w.run('Pi: Find in Session Tree…');
-  await w.input.fill('Answer 7 ');
+  await w.input.fill('Answer 7');
   await page.keyboard.press('Enter');
   await w.row(/^Assistant, Answer 7 /).click();
   await w.line('Answer 7 is as good').waitFor();

@@ -73,7 +73,7 @@ export class SessionTree implements TreeDataProvider<Row>, FileDecorationProvide
   #loading = 0;
   /** What was left out of the tree, in a sentence. */
   #leftOut = '';
-  /** Somebody went elsewhere, or sees another session: the entry where one is is scrolled to. */
+  /** Somebody went elsewhere, looks for something, or sees another session: that is scrolled to. */
   #revealing = true;
 
   readonly onDidChangeTreeData = this.#changed.event;
@@ -242,12 +242,12 @@ export class SessionTree implements TreeDataProvider<Row>, FileDecorationProvide
     }
     this.#changed.fire(undefined);
     this.#decorated.fire(undefined);
-    const leaf = this.#rows.find((row) => row.node.isLeaf);
     // Who has selected an entry is reading there, and is not taken away by every entry that is added.
-    const isWanted = this.#revealing || this.#view.selection.length === 0;
-    if (leaf !== undefined && isWanted && this.#view.visible && this.#query === '') {
+    const isWanted = this.#revealing || (this.#query === '' && this.#view.selection.length === 0);
+    const target = this.#query === '' ? this.#rows.find((row) => row.node.isLeaf) : this.#rows[0];
+    if (target !== undefined && isWanted && this.#view.visible) {
       this.#revealing = false;
-      this.#view.reveal(leaf, { select: false, focus: false }).then(undefined, () => undefined);
+      this.#view.reveal(target, { select: false, focus: false }).then(undefined, () => undefined);
     }
   }
 
@@ -336,6 +336,7 @@ export class SessionTree implements TreeDataProvider<Row>, FileDecorationProvide
 
   async #findBy(query: string): Promise<void> {
     this.#query = query;
+    this.#revealing = true;
     await this.reload();
   }
 
