@@ -163,6 +163,19 @@ test('a message of the user is put back into the prompt box', async () => {
   await w.dismissAll();
 });
 
+test('a message that a filter shows as the last one is still asked about: what it hides would be left', async () => {
+  await w.run('Pi: Filter Session Tree…');
+  await w.option('Your messages only').click();
+  const row = () => w.row(/^You, One more idea before I merge.*current entry/);
+  await row().hover();
+  await row().getByRole('button', { name: 'Go Here' }).click();
+  await w.option('No summary').waitFor();
+  await page.keyboard.press('Escape');
+  await w.run('Pi: Filter Session Tree…');
+  await w.option('The conversation').click();
+  await w.row(/^Assistant, I would leave this one.*current entry/).waitFor();
+});
+
 test('an entry is labeled, and the label taken away again', async () => {
   const row = () => w.row(/^You, One more idea before I merge/);
   await w.menu(row(), 'Set Label…');

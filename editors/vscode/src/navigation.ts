@@ -2,7 +2,7 @@
 
 import { ProgressLocation, QuickPickItemKind, window, type QuickPickItem } from 'vscode';
 
-import { lengthOfBranch, millis, otherEnds, type Row } from './arrangement';
+import { leafOrBelow, lengthOfBranch, millis, otherEnds, type Row } from './arrangement';
 import type { Register } from './commands';
 import * as configuration from './configuration';
 import { t } from './l10n';
@@ -79,8 +79,17 @@ export class Navigation {
       await window.showInformationMessage(t('pi: you are there already.'));
       return;
     }
-    const summary = leavesNothing(node, nodes) ? { summarize: false } : await this.#askForSummary();
+    const leaf = leafOrBelow(node, nodes);
+    const leavesNothing = leaf !== undefined && (await this.#isLeaf(leaf));
+    const summary = leavesNothing ? { summarize: false } : await this.#askForSummary();
     if (summary !== undefined) await this.#go(node.id, summary);
+  }
+
+  /** Whether no message follows on the path: a filter or a search marks the last node it shows as the leaf. */
+  async #isLeaf({ id }: TreeNode): Promise<boolean> {
+    const only = { rootId: id, depth: 0, filter: 'default', limit: 1 } as const;
+    const [found] = (await this.#workbench.ask(COMMANDS.getTree, only)).nodes;
+    return found?.id === id && found.isLeaf;
   }
 
   async #askForSummary(): Promise<Summary | undefined> {
@@ -177,16 +186,6 @@ export class Navigation {
     this.#workbench.model.told(session.workspace, state, true);
     await this.#prompting.ask(text);
   }
-}
-
-/** Whether nothing is left behind: the entry is, or follows, the current one. */
-export function leavesNothing(node: TreeNode, nodes: readonly TreeNode[]): boolean {
-  const byId = new Map(nodes.map((one) => [one.id, one]));
-  for (let at: TreeNode | undefined = node; at !== undefined;) {
-    if (at.isLeaf) return true;
-    at = at.parentId === null ? undefined : byId.get(at.parentId);
-  }
-  return false;
 }
 
 /** A line of a quick pick: no icon syntax, and short enough to leave room for what is said about it. */
