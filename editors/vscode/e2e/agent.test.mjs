@@ -101,13 +101,23 @@ test('a change to a file is asked for, and can be looked at before', async () =>
   );
   await say('Make it twenty-two.');
   await dialog().getByText('pi wants to use the tool “edit”').waitFor();
+  await dialog().getByText('session “26 October is 470 Wh short” in meterlog').waitFor();
   await w.shot('approval');
-  await dialog().getByRole('button', { name: 'Show Change' }).click();
+  await page.keyboard.press('Enter'); // as somebody does who is typing at the moment
   await page.locator('.monaco-diff-editor').waitFor();
   await w.line('second = 22').waitFor();
   await w.shot('approval-change');
-  await w.button('make this change?', 'Allow Once').click();
+  await w.toast('Edit import.py? (session “26 October is 470 Wh short” in meterlog)').waitFor();
+  assert.match(readFileSync(join(code.folder, 'import.py'), 'utf8'), /second = 2\n/);
+});
+
+test('a question that was put aside is still asked in the meter, and answered from there', async () => {
+  await w.dismissAll();
+  await w.meter('asks').click();
+  await w.option('Answer the agent’s question…').click();
+  await dialog().getByRole('button', { name: 'Allow Once' }).click();
   await w.line('Changed.').waitFor();
+  await page.locator('.monaco-diff-editor').waitFor({ state: 'detached' });
   await eventually('the change', () =>
     readFileSync(join(code.folder, 'import.py'), 'utf8').includes('second = 22'),
   );
@@ -117,7 +127,9 @@ test('what is not allowed is not done, and the agent is told', async () => {
   await provider.queue(call('bash', { command: 'touch forbidden' }), { text: 'Then not.' });
   await say('Make a file.');
   await dialog().getByText('pi wants to use the tool “bash”').waitFor();
-  await dialog().getByRole('button', { name: 'Deny' }).click();
+  await dialog().getByRole('button', { name: 'Show Call' }).click();
+  await w.line(/^touch.forbidden$/).waitFor();
+  await w.button('Run touch forbidden?', 'Deny').click();
   await w.line('Then not.').waitFor();
   assert.ok(!existsSync(join(code.folder, 'forbidden')));
   await idle();
@@ -157,6 +169,16 @@ test('a prompt of several lines is written in a document and sent from there', a
   assert.match(JSON.stringify((await requests()).at(-1).body.messages.at(-1)), /One line,\\nand another\./);
 });
 
+test('a run that fails is told to somebody who does not look at the transcript', async () => {
+  await w.run('View: Close All Editors');
+  await provider.queue({ status: 401, body: { error: { message: 'bad key' } } });
+  await w.run('Pi: Steer…');
+  await w.input.fill('Are you there?');
+  await page.keyboard.press('Enter');
+  await w.button('bad key', 'Show Transcript').click();
+  await w.line('Are you there?').waitFor();
+});
+
 test('automatic compaction shows in the meter and interrupts nobody', async () => {
   await idle();
   await w.dismissAll();
@@ -170,4 +192,27 @@ test('automatic compaction shows in the meter and interrupts nobody', async () =
   await idle();
   await w.meter('(auto)').waitFor();
   assert.equal(await page.locator('.notification-toast').count(), 0);
+});
+
+test('a server that ends in the middle of a run says what is lost, and nothing goes on growing', async () => {
+  await provider.queue({ text: 'This one is cut off here.', piece: 4, pause: 0.05, hang_after: 4 });
+  await say('Begin something.');
+  await w.line('▌').waitFor();
+  process.kill(code.servers()[0], 'SIGKILL');
+  await w.toast('the server ended while the agent worked in “26 October is 470 Wh short”').waitFor();
+  await w.meter('%').waitFor();
+  await w.line('Begin something.').waitFor();
+  await eventually('nothing is being written', async () => (await w.line('▌').count()) === 0);
+});
+
+test('nor is a question left that nobody waits for', async () => {
+  await w.dismissAll();
+  await provider.queue(call('bash', { command: 'touch forbidden' }));
+  await say('Make a file again.');
+  await dialog().waitFor();
+  process.kill(code.servers()[0], 'SIGKILL');
+  await w.toast('the server ended while the agent worked').waitFor();
+  await dialog().getByRole('button', { name: 'Allow Once' }).click();
+  await w.toast('this is not asked any more, and was not done').waitFor();
+  assert.ok(!existsSync(join(code.folder, 'forbidden')));
 });

@@ -4,7 +4,17 @@
  */
 
 import { execFileSync, spawn } from 'node:child_process';
-import { cpSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 
@@ -118,6 +128,20 @@ export async function start({ prepare = () => ({}), vsix = VSIX, trusted = true,
       put(join(SHOTS, `${name}.log`), log);
       if (existsSync(join(data, 'logs')))
         cpSync(join(data, 'logs'), join(SHOTS, `${name}-logs`), { recursive: true });
+    },
+    /** The process ids of the servers that work in its folder. */
+    servers() {
+      return readdirSync('/proc')
+        .filter((name) => /^\d+$/.test(name))
+        .map(Number)
+        .filter((pid) => {
+          try {
+            const words = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
+            return words.includes('pi_ls') && readlinkSync(`/proc/${pid}/cwd`) === folder;
+          } catch {
+            return false;
+          }
+        });
     },
     /** Change a setting of the machine while VS Code runs. */
     setMachine(settings) {

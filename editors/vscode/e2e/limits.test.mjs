@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { afterEach, test } from 'node:test';
 
 import { put, SERVER, start } from './harness.mjs';
-import { agentFolder } from './pi.mjs';
+import { agentFolder, startProvider } from './pi.mjs';
 
 let code;
 afterEach(async (context) => {
@@ -96,3 +96,30 @@ test('a folder without sessions offers to begin one', { timeout: 120_000 }, asyn
   await w.run('Pi: Open Session…');
   await w.toast('there are no sessions here yet').waitFor();
 });
+
+test(
+  'without a folder a prompt still begins a session, with the server it starts',
+  { timeout: 180_000 },
+  async () => {
+    const provider = await startProvider();
+    try {
+      const w = await begin({
+        prepare: ({ root, folder }) => ({
+          env: { PI_CODING_AGENT_DIR: agentFolder(root, folder, { provider: provider.openai }) },
+          machine: { 'piLs.model': 'workstation/qwen3-coder-30b' },
+          open: {},
+        }),
+      });
+      await w.showPiViews();
+      await w.page.getByText('Sessions belong to a folder.').waitFor({ timeout: 60_000 });
+      await provider.queue({ text: 'Good morning.' });
+      await w.run('Pi: Prompt…');
+      await w.input.fill('Hello?');
+      await w.page.keyboard.press('Enter');
+      await w.line('Good morning.').waitFor({ timeout: 120_000 });
+      await w.meter('/41k').waitFor();
+    } finally {
+      await provider.stop();
+    }
+  },
+);

@@ -1,7 +1,7 @@
 /** pi's side of a test: its folder with a session in it, a provider on loopback, and another program that writes. */
 
 import { spawn } from 'node:child_process';
-import { appendFileSync, readFileSync, realpathSync } from 'node:fs';
+import { appendFileSync, readFileSync, realpathSync, utimesSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { createInterface } from 'node:readline';
 
@@ -52,6 +52,27 @@ export function addSession(agent, folder, { id, name, keep } = {}) {
   const path = join(agent, 'sessions', encoded(cwd), `${stamp}_${own.id}.jsonl`);
   put(path, `${[JSON.stringify(own), ...entries].join('\n')}\n`);
   return path;
+}
+
+/** A session without a name, older than the others of its folder and longer than a tree that is shown whole. */
+export function addLongSession(agent, folder, turns = 2_500) {
+  const cwd = realpathSync(folder);
+  const id = '019a0000-0000-7000-8000-00000000f00d';
+  const timestamp = '2025-01-01T00:00:00.000Z';
+  const lines = [{ type: 'session', version: 3, id, timestamp, cwd }];
+  let parentId = null;
+  const say = (role, content) => {
+    const entry = { type: 'message', id: lines.length.toString(16).padStart(8, '0'), parentId, timestamp };
+    lines.push({ ...entry, message: { role, content: [{ type: 'text', text: content }] } });
+    parentId = entry.id;
+  };
+  for (let turn = 0; turn < turns; turn++) {
+    say('user', `Question ${turn} about the meter`);
+    say('assistant', `Answer ${turn} is as good as any`);
+  }
+  const path = join(agent, 'sessions', encoded(cwd), `2025-01-01T00-00-00-000Z_${id}.jsonl`);
+  put(path, `${lines.map((line) => JSON.stringify(line)).join('\n')}\n`);
+  utimesSync(path, 1.7e9, 1.7e9); // what is newest goes by the file's time
 }
 
 /** What another program does: it adds an answer with measured usage to a session's file. Returns the entry's id. */

@@ -1,13 +1,14 @@
 /** One session in one window, from the meter to a killed server, as a person meets it. The tests build on another. */
 
 import assert from 'node:assert/strict';
-import { readFileSync, readdirSync, readlinkSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, afterEach, before, test } from 'node:test';
 
 import { start } from './harness.mjs';
 import {
   agentFolder,
+  addLongSession,
   addSession,
   answerFromElsewhere,
   eventually,
@@ -32,6 +33,7 @@ before(
       prepare({ root, folder }) {
         agent = agentFolder(root, folder, { provider: provider.openai });
         file = addSession(agent, folder);
+        addLongSession(agent, folder);
         return { env: { PI_CODING_AGENT_DIR: agent } };
       },
     });
@@ -161,6 +163,19 @@ test('a message of the user is put back into the prompt box', async () => {
   await w.dismissAll();
 });
 
+test('a message that a filter shows as the last one is still asked about: what it hides would be left', async () => {
+  await w.run('Pi: Filter Session Tree…');
+  await w.option('Your messages only').click();
+  const row = () => w.row(/^You, One more idea before I merge.*current entry/);
+  await row().hover();
+  await row().getByRole('button', { name: 'Go Here' }).click();
+  await w.option('No summary').waitFor();
+  await page.keyboard.press('Escape');
+  await w.run('Pi: Filter Session Tree…');
+  await w.option('The conversation').click();
+  await w.row(/^Assistant, I would leave this one.*current entry/).waitFor();
+});
+
 test('an entry is labeled, and the label taken away again', async () => {
   const row = () => w.row(/^You, One more idea before I merge/);
   await w.menu(row(), 'Set Label…');
@@ -257,9 +272,30 @@ test('a session is named, begun, and found again', async () => {
   await w.row(/^A short day/).waitFor();
   await w.run('Pi: New Session');
   await w.meter('pi ~0% 0/41k (auto)').waitFor();
+  await w.row(/^New session/).waitFor();
+  await page.getByText('Nothing has been said in this session yet.').waitFor();
   await w.run('Pi: Open Session…');
   await w.option('A short day').click();
   await w.meter('pi 73.5%').waitFor();
+});
+
+test('of a very long session the end is shown, and it is called by its beginning', async () => {
+  await w.run('Pi: Open Session…');
+  await w.input.fill('Question 0');
+  await page.keyboard.press('Enter');
+  await w.meter('/41k').waitFor();
+  await page.getByText('The newest', { exact: false }).first().waitFor();
+  await w.row(/^Assistant, Answer 2499.*current entry/).waitFor();
+  assert.match(await w.meter().getAttribute('aria-label'), /“Question 0 about the meter”/);
+  await w.run('Pi: Find in Session Tree…');
+  await w.input.fill('Answer 7');
+  await page.keyboard.press('Enter');
+  await w.row(/^Assistant, Answer 7 /).click();
+  await w.line('Answer 7 is as good').waitFor();
+  await w.run('Pi: Open Session…');
+  await w.option('A short day').click();
+  await w.meter('pi 73.5%').waitFor();
+  await w.row(/^Assistant, I would leave this one.*current entry/).waitFor(); // nothing is looked for in this one
 });
 
 test('a session is exported', async () => {
@@ -281,19 +317,19 @@ test('automatic compaction is turned off and on, and the meter says so', async (
 });
 
 test('a server that is killed comes back with the same session', async () => {
-  const killed = serverProcesses();
+  const killed = code.servers();
   assert.equal(killed.length, 1);
   process.kill(killed[0], 'SIGKILL');
-  await eventually('another server', () => serverProcesses().some((pid) => pid !== killed[0]));
+  await eventually('another server', () => code.servers().some((pid) => pid !== killed[0]));
   await w.meter('pi 73.5%').waitFor();
 });
 
 test('a restart by command brings everything back, and the commands once each', async () => {
-  const [old] = serverProcesses();
+  const [old] = code.servers();
   await w.run('Pi: Restart Server');
   await eventually(
     'another server',
-    () => serverProcesses().every((pid) => pid !== old) && serverProcesses().length === 1,
+    () => code.servers().every((pid) => pid !== old) && code.servers().length === 1,
   );
   await w.meter('pi 73.5%').waitFor();
   assert.equal(await w.timesOffered('Pi: Compact'), 1);
@@ -310,18 +346,3 @@ test('what another program writes into the session shows in meter, tree and tran
 });
 
 test('nothing was asked of anybody outside this machine', () => assert.deepEqual(code.external, []));
-
-/** The servers that work in this test's folder. */
-function serverProcesses() {
-  return readdirSync('/proc')
-    .filter((name) => /^\d+$/.test(name))
-    .map(Number)
-    .filter((pid) => {
-      try {
-        const words = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
-        return words.includes('pi_ls') && readlinkSync(`/proc/${pid}/cwd`) === code.folder;
-      } catch {
-        return false;
-      }
-    });
-}

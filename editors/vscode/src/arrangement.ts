@@ -75,6 +75,16 @@ export function otherEnds(nodes: readonly TreeNode[]): TreeNode[] {
     .sort((one, other) => millis(other.timestamp) - millis(one.timestamp));
 }
 
+/** The node that is marked as the leaf where the given one is it, or follows it: nothing is left by going there. */
+export function leafOrBelow(node: TreeNode, nodes: readonly TreeNode[]): TreeNode | undefined {
+  const byId = new Map(nodes.map((one) => [one.id, one]));
+  for (let at: TreeNode | undefined = node; at !== undefined;) {
+    if (at.isLeaf) return at;
+    at = at.parentId === null ? undefined : byId.get(at.parentId);
+  }
+  return undefined;
+}
+
 /** How many nodes lie between a node and the path. */
 export function lengthOfBranch(node: TreeNode, byId: ReadonlyMap<string, TreeNode>): number {
   let count = 0;

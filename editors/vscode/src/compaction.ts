@@ -58,7 +58,7 @@ export class Compaction {
     const result = await window.withProgress(
       {
         location: ProgressLocation.Notification,
-        title: t('pi: compacting “{0}”', titleOf(session.state)),
+        title: t('pi: compacting “{0}”', titleOf(session)),
         cancellable: true,
       },
       async (notification, token) => {
@@ -117,7 +117,7 @@ export class Compaction {
     const session = await this.#session();
     const preview = await this.#workbench.ask(COMMANDS.previewCompaction, {}, { session: session.id });
     const shown = await this.#texts(session.id, preview);
-    const title = titleOf(session.state);
+    const title = titleOf(session);
     this.#previews.set(session.id, previewMarkdown(title, preview, shown, session.usage.contextWindow));
     const address = this.#documents.address('preview', t('Compaction'), { session: session.id });
     await this.#documents.showRendered(address);

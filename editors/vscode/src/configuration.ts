@@ -3,28 +3,29 @@
 import { workspace } from 'vscode';
 
 import type { Thresholds } from './meter';
+import { commandLine, fitting } from './settingValues';
 
 export const SECTION = 'piLs';
 
 export type SummaryChoice = 'ask' | 'none' | 'summarize';
 
-function read<T>(key: string, fallback: T): T {
-  return workspace.getConfiguration(SECTION).get<T>(key, fallback);
-}
+const read = (key: string): unknown => workspace.getConfiguration(SECTION).get(key);
 
-export const serverCommand = (): string[] => read<string[]>('server.command', []);
-export const agentDir = (): string => read('agentDir', '');
-export const sessionDir = (): string => read('sessionDir', '');
-export const defaultModel = (): string => read('model', '');
-export const autoOpen = (): string => read('autoOpen', 'latest');
-export const tokenEstimator = (): string => read('tokenEstimator', 'tiktoken');
-export const serverSettings = (): Record<string, unknown> => read('settings', {});
-export const summaryChoice = (): SummaryChoice => read<SummaryChoice>('navigation.summary', 'ask');
+export const serverCommand = (): string[] => commandLine(read('server.command'));
+export const agentDir = (): string => fitting(read('agentDir'), '');
+export const sessionDir = (): string => fitting(read('sessionDir'), '');
+export const defaultModel = (): string => fitting(read('model'), '');
+export const autoOpen = (): string => fitting(read('autoOpen'), 'latest', ['latest', 'none']);
+export const tokenEstimator = (): string =>
+  fitting(read('tokenEstimator'), 'tiktoken', ['tiktoken', 'chars']);
+export const serverSettings = (): Record<string, unknown> => fitting(read('settings'), {});
+export const summaryChoice = (): SummaryChoice =>
+  fitting<SummaryChoice>(read('navigation.summary'), 'ask', ['ask', 'none', 'summarize']);
 
 /** Where the meter turns to a warning and to an error. */
 export const thresholds = (): Thresholds => ({
-  warningPercent: read('meter.warningPercent', 70),
-  errorPercent: read('meter.errorPercent', 90),
+  warningPercent: fitting(read('meter.warningPercent'), 70),
+  errorPercent: fitting(read('meter.errorPercent'), 90),
 });
 
 /** Settings the server reads once, when it starts. */

@@ -39,7 +39,7 @@ export class Documents implements TextDocumentContentProvider, Disposable {
       title
         .replace(/[/\\\s]+/g, ' ')
         .trim()
-        .slice(0, 60) || kind;
+        .slice(0, 80) || kind;
     return Uri.from({
       scheme: SCHEME,
       path: `/${kind}/${name}${suffix}`,

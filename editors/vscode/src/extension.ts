@@ -57,7 +57,8 @@ export function activate(context: ExtensionContext): Exports {
     sessions,
     meter,
   );
-  context.subscriptions.push(new Approvals(workbench, documents), showHealth(workbench));
+  const approvals = new Approvals(workbench, documents);
+  context.subscriptions.push(approvals, showHealth(workbench));
   context.subscriptions.push(
     explainFailures(workbench),
     passOnTrust(workbench),
@@ -71,6 +72,7 @@ export function activate(context: ExtensionContext): Exports {
   tree.register(register);
   prompting.register(register);
   sessions.register(register);
+  approvals.register(register);
   registerModels(workbench, register);
   registerMenu(workbench, register);
   register('piLs.restartServer', () => server.restart());

@@ -5,7 +5,7 @@ import { ResponseError } from 'vscode-languageclient/node';
 
 import { t } from './l10n';
 import { ERROR_CODES } from './protocol';
-import { ServerNotRunning, type Server } from './server/server';
+import { NotOffered, ServerNotRunning, ServerWentAway, type Server } from './server/server';
 
 interface WayOut {
   title: string;
@@ -34,19 +34,19 @@ export async function reportError(error: unknown, server: Server, log: LogOutput
     ]);
     return;
   }
+  if (error instanceof ServerWentAway) {
+    await offer(t('The server ended before this was done.'), [
+      { title: t('Show Log'), command: 'piLs.showLog' },
+    ]);
+    return;
+  }
+  if (error instanceof NotOffered) {
+    await offer(t('This pi server ({0}) cannot do that: {1}', server.version, error.message), []);
+    return;
+  }
   const sentence = error instanceof Error ? error.message : String(error);
   log.error(sentence);
-  const unknown = error instanceof ResponseError && isUnknownCommand(error);
-  const text = unknown ? t('This pi server ({0}) cannot do that: {1}', server.version, sentence) : sentence;
-  await offer(text, waysOut(kindOf(error)));
-}
-
-/** A server older than this extension says so in one of two ways. */
-function isUnknownCommand(error: ResponseError<unknown>): boolean {
-  const path = (error.data as { path?: unknown } | null | undefined)?.path;
-  return (
-    error.code === ERROR_CODES.methodNotFound || (kindOf(error) === 'InvalidParams' && path === 'command')
-  );
+  await offer(sentence, waysOut(kindOf(error)));
 }
 
 function waysOut(kind: string): WayOut[] {

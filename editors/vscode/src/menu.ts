@@ -16,7 +16,7 @@ export function registerMenu(workbench: Workbench, register: Register): void {
   register('piLs.showMenu', async () => {
     const session = workbench.session;
     const placeHolder =
-      session === undefined ? t('pi: no session') : `${titleOf(session.state)} · ${figures(session.usage)}`;
+      session === undefined ? t('pi: no session') : `${titleOf(session)} · ${figures(session.usage)}`;
     const chosen = await window.showQuickPick(actions(workbench), { placeHolder });
     if (chosen?.command !== undefined) await commands.executeCommand(chosen.command);
   });
@@ -43,6 +43,9 @@ function actions(workbench: Workbench): Action[] {
     ? t('Turn automatic compaction off')
     : t('Turn automatic compaction on');
   return [
+    ...(session.asking.size > 0
+      ? [action('bell-dot', t('Answer the agent’s question…'), 'piLs.answerQuestion'), line]
+      : []),
     ...(session.compacting === undefined
       ? [
           action('fold', t('Compact'), 'piLs.compact'),

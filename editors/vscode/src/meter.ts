@@ -59,6 +59,7 @@ export function meterText(session: Session | undefined, folder?: string): string
   const where = folder === undefined ? 'pi' : `pi ${folder}`;
   if (session === undefined) return `${where} –`;
   const known = `${where} ${figures(session.usage)}`;
+  if (session.asking.size > 0) return `$(bell-dot) ${known} ${t('asks')}`;
   if (session.compacting !== undefined) return `$(sync~spin) ${known} ${t('compacting')}`;
   if (session.running) return `$(loading~spin) ${known}`;
   return known;
@@ -75,8 +76,11 @@ export function levelOf(usage: ContextUsage, thresholds: Thresholds): Level {
 export function spoken(session: Session | undefined): string {
   if (session === undefined) return t('pi: no session');
   const { usage } = session;
-  const title = titleOf(session.state);
-  const busy = session.compacting !== undefined ? ` ${t('Compacting.')}` : '';
+  const title = titleOf(session);
+  const busy = [
+    session.compacting === undefined ? '' : ` ${t('Compacting.')}`,
+    session.asking.size === 0 ? '' : ` ${t('Waits for your answer.')}`,
+  ].join('');
   if (!hasWindow(usage)) return t('pi: context of “{0}” unknown.', title) + busy;
   const window = tokens(usage.contextWindow);
   if (usage.percent == null || usage.tokens == null) {
@@ -128,6 +132,9 @@ function bar(part: number, whole: number): string {
   return '█'.repeat(cells) + '░'.repeat(BAR - cells);
 }
 
+/** Problems a tooltip tells, the newest; the log has all of them. */
+const MOST_PROBLEMS = 3;
+
 /** The tooltip as Markdown; links are commands of this extension. */
 export function tooltip(session: Session | undefined, detail: ContextDetail, folder: string): string {
   if (session === undefined) {
@@ -138,7 +145,7 @@ export function tooltip(session: Session | undefined, detail: ContextDetail, fol
     ].join('\n\n');
   }
   const { usage, state } = session;
-  const parts = [`**${escape(titleOf(state))}** · ${escape(folder)}`];
+  const parts = [`**${escape(titleOf(session))}** · ${escape(folder)}`];
   if (hasWindow(usage)) {
     parts.push(usageLine(usage), categoryTable(detail), escape(session.paused ?? distance(usage)));
   } else {
@@ -153,6 +160,7 @@ export function tooltip(session: Session | undefined, detail: ContextDetail, fol
   if (session.retry) {
     parts.push(t('Trying again: attempt {0} of {1}.', session.retry.attempt, session.retry.maxAttempts));
   }
+  for (const problem of session.problems.slice(-MOST_PROBLEMS)) parts.push(`$(warning) ${escape(problem)}`);
   parts.push(links(session));
   return parts.filter((part) => part !== '').join('\n\n');
 }
@@ -197,6 +205,7 @@ function costText(cost: number | undefined): string {
 function links(session: Session): string {
   const compacting = session.compacting !== undefined;
   return [
+    ...(session.asking.size > 0 ? [`[$(bell-dot) ${t('Answer')}](command:piLs.answerQuestion)`] : []),
     compacting
       ? `[$(circle-slash) ${t('Cancel compaction')}](command:piLs.cancelCompaction)`
       : `[$(fold) ${t('Compact')}](command:piLs.compact) · [$(eye) ${t('Preview')}](command:piLs.previewCompaction)`,

@@ -2,7 +2,7 @@
 
 import { ProgressLocation, QuickPickItemKind, window, type QuickPickItem } from 'vscode';
 
-import { lengthOfBranch, millis, otherEnds, type Row } from './arrangement';
+import { leafOrBelow, lengthOfBranch, millis, otherEnds, type Row } from './arrangement';
 import type { Register } from './commands';
 import * as configuration from './configuration';
 import { t } from './l10n';
@@ -61,15 +61,16 @@ export class Navigation {
       await this.#workbench.ask(COMMANDS.sessionState, {}); // says that there is none
       return;
     }
-    const nodes = await this.#tree.load(session.id, 'no-tools');
-    const items = branchItems(nodes, Date.now());
+    // Of a long session it takes a while; the box is there at once, and busy.
+    const nodes = this.#tree.load(session.id, { filter: 'no-tools' });
+    const items = nodes.then((loaded) => branchItems(loaded, Date.now()));
     const chosen = await window.showQuickPick(items, {
-      title: titleOf(session.state),
+      title: titleOf(session),
       placeHolder: t('Where should the conversation go on?'),
       matchOnDescription: true,
       matchOnDetail: true,
     });
-    if (chosen?.node !== undefined) await this.goTo(chosen.node, nodes);
+    if (chosen?.node !== undefined) await this.goTo(chosen.node, await nodes);
   }
 
   /** Go to an entry; asks for a summary where something would be left behind. Closing the question stays. */
@@ -78,8 +79,17 @@ export class Navigation {
       await window.showInformationMessage(t('pi: you are there already.'));
       return;
     }
-    const summary = leavesNothing(node, nodes) ? { summarize: false } : await this.#askForSummary();
+    const leaf = leafOrBelow(node, nodes);
+    const leavesNothing = leaf !== undefined && (await this.#isLeaf(leaf));
+    const summary = leavesNothing ? { summarize: false } : await this.#askForSummary();
     if (summary !== undefined) await this.#go(node.id, summary);
+  }
+
+  /** Whether no message follows on the path: a filter or a search marks the last node it shows as the leaf. */
+  async #isLeaf({ id }: TreeNode): Promise<boolean> {
+    const only = { rootId: id, depth: 0, filter: 'default', limit: 1 } as const;
+    const [found] = (await this.#workbench.ask(COMMANDS.getTree, only)).nodes;
+    return found?.id === id && found.isLeaf;
   }
 
   async #askForSummary(): Promise<Summary | undefined> {
@@ -178,21 +188,14 @@ export class Navigation {
   }
 }
 
-/** Whether nothing is left behind: the entry is, or follows, the current one. */
-export function leavesNothing(node: TreeNode, nodes: readonly TreeNode[]): boolean {
-  const byId = new Map(nodes.map((one) => [one.id, one]));
-  for (let at: TreeNode | undefined = node; at !== undefined;) {
-    if (at.isLeaf) return true;
-    at = at.parentId === null ? undefined : byId.get(at.parentId);
-  }
-  return false;
-}
-
 /** A line of a quick pick: no icon syntax, and short enough to leave room for what is said about it. */
 function inPick(line: string): string {
   const plain = line.replace(/\$\(/g, '$ (');
   return plain.length > 58 ? `${plain.slice(0, 57).replace(/[\ud800-\udbff]$/, '')}…` : plain;
 }
+
+/** Entries of either kind that are offered, the newest; further back leads the tree. */
+const MOST_OFFERED = 300;
 
 /** The rows of "Switch branch": the ends of the other branches, then the path from its end. */
 function branchItems(nodes: readonly TreeNode[], now: number): NodeItem[] {
@@ -207,10 +210,14 @@ function branchItems(nodes: readonly TreeNode[], now: number): NodeItem[] {
   const separator = (label: string): NodeItem => ({ label, kind: QuickPickItemKind.Separator });
   return [
     ...(others.length > 0 ? [separator(t('other paths'))] : []),
-    ...others.map((node) =>
-      item(node, t('{0} entries · {1}', lengthOfBranch(node, byId), ago(millis(node.timestamp), now))),
-    ),
+    ...others
+      .slice(0, MOST_OFFERED)
+      .map((node) =>
+        item(node, t('{0} entries · {1}', lengthOfBranch(node, byId), ago(millis(node.timestamp), now))),
+      ),
     separator(t('current path')),
-    ...path.map((node) => item(node, node.isLeaf ? t('you are here') : ago(millis(node.timestamp), now))),
+    ...path
+      .slice(0, MOST_OFFERED)
+      .map((node) => item(node, node.isLeaf ? t('you are here') : ago(millis(node.timestamp), now))),
   ];
 }

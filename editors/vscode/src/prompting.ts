@@ -12,7 +12,7 @@ import {
 
 import type { Register } from './commands';
 import { t } from './l10n';
-import { COMMANDS } from './protocol';
+import { COMMANDS, NOTIFICATIONS, textField, type Push } from './protocol';
 import { quoteSelection } from './selectionText';
 import type { Transcripts } from './transcript';
 import type { Workbench } from './workbench';
@@ -23,12 +23,39 @@ export class Prompting implements Disposable {
   readonly #workbench: Workbench;
   readonly #transcripts: Transcripts;
   readonly #documents = new Map<string, string>();
-  readonly #closing: Disposable;
+  readonly #disposables: Disposable[];
+  /** A prompt that could not be sent; it is in the box the next time. */
+  #unsent = '';
+  /** What the last answer of a session's run failed with. */
+  readonly #failures = new Map<string, string>();
 
   constructor(workbench: Workbench, transcripts: Transcripts) {
     this.#workbench = workbench;
     this.#transcripts = transcripts;
-    this.#closing = workspace.onDidCloseTextDocument(({ uri }) => this.#forget(uri.toString()));
+    this.#disposables = [
+      workspace.onDidCloseTextDocument(({ uri }) => this.#forget(uri.toString())),
+      workbench.server.onPush(({ method, params }) => this.#take(method, params)),
+    ];
+  }
+
+  /** A run that fails says so in the transcript; to somebody who does not see that, it is told here. */
+  #take(method: string, params: Push): void {
+    const id = params.sessionId ?? '';
+    if (method === NOTIFICATIONS.agentEnd) {
+      this.#failures.set(id, textField(params, 'errorMessage'));
+    } else if (method === NOTIFICATIONS.agentSettled) {
+      const failure = this.#failures.get(id);
+      this.#failures.delete(id);
+      if (failure && !this.#transcripts.isVisible(id)) {
+        void this.#workbench.attempt(() => this.#tellFailure(id, failure));
+      }
+    }
+  }
+
+  async #tellFailure(id: string, failure: string): Promise<void> {
+    const show = t('Show Transcript');
+    const chosen = await window.showErrorMessage(`pi: ${failure}`, show);
+    if (chosen === show) await this.#transcripts.show({}, id);
   }
 
   register(register: Register): void {
@@ -49,7 +76,7 @@ export class Prompting implements Disposable {
   }
 
   /** Ask in a box; a text of several lines gets a document of its own, because a box has only one. */
-  async ask(draft = ''): Promise<void> {
+  async ask(draft = this.#unsent): Promise<void> {
     if (draft.includes('\n')) {
       await this.write(draft);
       return;
@@ -58,7 +85,10 @@ export class Prompting implements Disposable {
       this.#running ? t('Queued until the agent is done') : t('What should pi do?'),
       draft,
     );
-    if (text !== undefined) await this.#prompt(text);
+    if (text === undefined) return;
+    this.#unsent = text;
+    await this.#prompt(text);
+    this.#unsent = '';
   }
 
   async askAboutSelection(): Promise<void> {
@@ -137,7 +167,7 @@ export class Prompting implements Disposable {
   async #prompt(text: string, session?: string): Promise<void> {
     const options = session ? { session } : {};
     await this.#workbench.ask(COMMANDS.prompt, { text }, options);
-    await this.#transcripts.show({ beside: true, keepFocus: true });
+    await this.#transcripts.show({ beside: true, keepFocus: true }, session || undefined);
   }
 
   /** One line, or undefined where it was closed or empty. A button moves the text into a document. */
@@ -171,7 +201,7 @@ export class Prompting implements Disposable {
   }
 
   dispose(): void {
-    this.#closing.dispose();
+    for (const disposable of this.#disposables) disposable.dispose();
   }
 }
 

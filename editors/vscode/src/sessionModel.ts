@@ -28,13 +28,28 @@ export interface Session {
   /** Why automatic compaction pauses, in a sentence. */
   paused?: string;
   queued: number;
+  /** The questions of the agent that wait for an answer, by their ids. */
+  asking: Set<string>;
+  /** What a person may want to know about its file and its settings, in sentences. */
+  problems: string[];
+  /** How it begins, where that was learned: what a session without a name is called. */
+  beginning?: string;
 }
+
+/** Events that may come before that of the opened session. */
+const EARLY = new Set<string>([
+  NOTIFICATIONS.sessionProblem,
+  NOTIFICATIONS.settingsProblem,
+  NOTIFICATIONS.autoCompactionPaused,
+]);
 
 type Listener = (session: Session | undefined) => void;
 
 export class SessionModel {
   readonly #sessions = new Map<string, Session>();
   readonly #current = new Map<string, string>();
+  /** What was told of sessions before they were: a session's settings are read before it is opened. */
+  readonly #early = new Map<string, { method: string; params: Push }[]>();
   readonly #listeners = new Set<Listener>();
 
   /** Call `listener` after every change, with the session that changed where it was one. */
@@ -63,6 +78,7 @@ export class SessionModel {
   clear(): void {
     this.#sessions.clear();
     this.#current.clear();
+    this.#early.clear();
     this.#changed(undefined);
   }
 
@@ -76,12 +92,17 @@ export class SessionModel {
       usage: {},
       running: state.isStreaming,
       queued: state.pendingMessageCount,
+      asking: new Set(),
+      problems: [],
     };
     session.state = state;
     session.running = state.isStreaming;
+    for (const { message } of state.problems) addOnce(session.problems, message);
     if (!state.isCompacting) delete session.compacting;
     else session.compacting ??= 'manual';
     this.#sessions.set(session.id, session);
+    for (const { method, params } of this.#early.get(session.id) ?? []) this.#note(session, method, params);
+    this.#early.delete(session.id);
     if (current || !this.#current.has(workspace)) this.#current.set(workspace, session.id);
     this.#changed(session);
     return session;
@@ -95,6 +116,14 @@ export class SessionModel {
     this.#changed(session);
   }
 
+  /** Take in how a session begins. */
+  toldBeginning(sessionId: string, beginning: string): void {
+    const session = this.#sessions.get(sessionId);
+    if (session === undefined) return;
+    session.beginning = beginning;
+    this.#changed(session);
+  }
+
   /** Take in one notification of the server. */
   apply(method: string, params: Push): void {
     const { workspace = '', sessionId } = params;
@@ -103,7 +132,10 @@ export class SessionModel {
       return;
     }
     const session = sessionId === undefined ? undefined : this.#sessions.get(sessionId);
-    if (session === undefined) return;
+    if (session === undefined) {
+      if (sessionId !== undefined && EARLY.has(method)) this.#keep(sessionId, { method, params });
+      return;
+    }
     if (method === NOTIFICATIONS.sessionClosed) {
       this.#sessions.delete(session.id);
       if (this.#current.get(session.workspace) === session.id) this.#current.delete(session.workspace);
@@ -111,6 +143,12 @@ export class SessionModel {
       return;
     }
     this.#changed(session);
+  }
+
+  #keep(id: string, push: { method: string; params: Push }): void {
+    const kept = this.#early.get(id) ?? [];
+    kept.push(push);
+    this.#early.set(id, kept);
   }
 
   #note(session: Session, method: string, params: Push): boolean {
@@ -138,7 +176,18 @@ export class SessionModel {
         return true;
       case NOTIFICATIONS.agentSettled:
         session.running = false;
+        session.asking.clear();
         delete session.retry;
+        return true;
+      case NOTIFICATIONS.approvalRequest:
+        session.asking.add(textField(params, 'approvalId'));
+        return true;
+      case NOTIFICATIONS.approvalResolved:
+        session.asking.delete(textField(params, 'approvalId'));
+        return true;
+      case NOTIFICATIONS.sessionProblem:
+      case NOTIFICATIONS.settingsProblem:
+        addOnce(session.problems, textField(params, 'message'));
         return true;
       case NOTIFICATIONS.autoRetryStart:
       case NOTIFICATIONS.summarizationRetryScheduled:
@@ -180,7 +229,22 @@ export class SessionModel {
 
 const length = (list: unknown): number => (Array.isArray(list) ? list.length : 0);
 
-/** What a person calls a session: its name, or where it has none the beginning of its id. */
-export function titleOf(state: Pick<SessionState, 'name' | 'sessionId' | 'messageCount'>): string {
-  return state.name?.trim() || (state.messageCount === 0 ? t('New session') : state.sessionId.slice(0, 13));
+function addOnce(list: string[], text: string): void {
+  if (text !== '' && !list.includes(text)) list.push(text);
+}
+
+const BEGINNING = 50;
+
+/** What a person calls a session: its name, else how it begins, else the beginning of its id. */
+export function titleOf({ state, beginning }: Pick<Session, 'state' | 'beginning'>): string {
+  const name = state.name?.trim();
+  if (name) return name;
+  const begins = (beginning ?? '').replace(/\s+/g, ' ').trim();
+  if (begins === '') return state.messageCount === 0 ? t('New session') : state.sessionId.slice(0, 13);
+  return begins.length > BEGINNING
+    ? `${begins
+        .slice(0, BEGINNING)
+        .replace(/[\ud800-\udbff]$/, '')
+        .trimEnd()}…`
+    : begins;
 }

@@ -32,12 +32,22 @@ export const TREE_VIEW = 'piLs.tree';
 
 const NODE_SCHEME = 'pi-ls-node';
 const PAGE = 2_000;
-/** Nodes that are loaded at most; who has more finds by text. */
+/** Entries of a session whose tree is shown whole; of a longer one, about so many at its end are shown. */
+const MOST_SHOWN = 4_000;
+/** What one search finds at most. */
+const MOST_FOUND = 500;
+/** Nodes that are loaded at most, whatever is asked for. */
 const MOST_NODES = 20_000;
 const SETTLE_MS = 150;
 const FILTER_KEY = 'piLs.tree.filter';
 
-/** Events after which the tree is another one. An appended entry may be added by itself. */
+/** Events after which a person wants to see where they are now. */
+const MOVING = new Set<string>([NOTIFICATIONS.sessionTree, NOTIFICATIONS.compactionEnd]);
+
+/** Filters that hide so little that a long session's tree stays long. */
+const FULL = new Set<TreeFilter>(['default', 'no-tools', 'all']);
+
+/** Events after which the tree is another one. */
 const RELOADING = new Set<string>([
   NOTIFICATIONS.sessionTree,
   NOTIFICATIONS.sessionReloaded,
@@ -61,6 +71,10 @@ export class SessionTree implements TreeDataProvider<Row>, FileDecorationProvide
   #query = '';
   #timer: NodeJS.Timeout | undefined;
   #loading = 0;
+  /** What was left out of the tree, in a sentence. */
+  #leftOut = '';
+  /** Somebody went elsewhere, looks for something, or sees another session: that is scrolled to. */
+  #revealing = true;
 
   readonly onDidChangeTreeData = this.#changed.event;
   readonly onDidChangeFileDecorations = this.#decorated.event;
@@ -129,11 +143,14 @@ export class SessionTree implements TreeDataProvider<Row>, FileDecorationProvide
     this.#describe(session);
     if (session?.id === this.#shown) return;
     this.#shown = session?.id;
+    this.#query = '';
+    this.#revealing = true;
     this.#show([]);
     this.#settle(true);
   }
 
   #take(method: string, params: Push): void {
+    if (MOVING.has(method)) this.#revealing = true;
     if (params.sessionId === this.#workbench.session?.id && RELOADING.has(method)) this.#settle(true);
   }
 
@@ -152,26 +169,65 @@ export class SessionTree implements TreeDataProvider<Row>, FileDecorationProvide
     const session = this.#workbench.session;
     const turn = ++this.#loading;
     this.#stale = false;
-    const nodes = session === undefined ? [] : await this.load(session.id, this.#filter, this.#query);
+    const { nodes, leftOut } =
+      session === undefined ? { nodes: [], leftOut: '' } : await this.#loadShown(session);
     if (turn !== this.#loading) return; // somebody asked again meanwhile
     this.#shown = session?.id;
+    this.#leftOut = leftOut;
     this.#show(nodes);
     this.#describe(session);
+    const isEmpty = session !== undefined && nodes.length === 0 && this.#query === '';
+    void commands.executeCommand('setContext', 'piLs.isEmpty', isEmpty);
   }
 
-  /** The nodes of a session, at most `MOST_NODES`. */
-  async load(session: string, filter: TreeFilter, query = ''): Promise<TreeNode[]> {
+  /** What the view shows, and what it leaves out. */
+  async #loadShown({ id, state }: Session): Promise<{ nodes: TreeNode[]; leftOut: string }> {
+    const filter = this.#filter;
+    if (this.#query) {
+      const nodes = await this.load(id, { filter, query: this.#query }, MOST_FOUND);
+      return { nodes, leftOut: nodes.length < MOST_FOUND ? '' : t('There may be more.') };
+    }
+    const root = FULL.has(filter) ? await this.#beginningOfEnd(id, state.messageCount) : undefined;
+    if (root === undefined) {
+      const nodes = await this.load(id, { filter });
+      const more = t('The first {0} entries. Use Find for the others.', MOST_NODES);
+      return { nodes, leftOut: nodes.length < MOST_NODES ? '' : more };
+    }
+    const nodes = await this.load(id, { filter, rootId: root });
+    return {
+      nodes,
+      leftOut: t('The newest {0} entries. Use Find or a filter for the others.', nodes.length),
+    };
+  }
+
+  /**
+   * The message of the user from which on the tree of a very long session is shown: people go on at its end, and
+   * neither the server nor the view is to be kept busy with all of it at every new entry.
+   */
+  async #beginningOfEnd(session: string, messages: number): Promise<string | undefined> {
+    if (messages <= MOST_SHOWN) return undefined;
+    const asked = (await this.load(session, { filter: 'user-only' })).filter(({ onPath }) => onPath);
+    const wanted = Math.ceil((asked.length * MOST_SHOWN) / messages);
+    return asked.at(-wanted)?.id;
+  }
+
+  /** Nodes of a session in the server's order, about `most` at most. */
+  async load(
+    session: string,
+    what: { filter: TreeFilter; query?: string; rootId?: string },
+    most = MOST_NODES,
+  ): Promise<TreeNode[]> {
     const nodes: TreeNode[] = [];
     let cursor: string | undefined;
     do {
       const page = await this.#workbench.ask(
         COMMANDS.getTree,
-        { filter, limit: PAGE, ...(query ? { query } : {}), ...(cursor === undefined ? {} : { cursor }) },
+        { ...what, limit: Math.min(PAGE, most), ...(cursor === undefined ? {} : { cursor }) },
         { session },
       );
       nodes.push(...page.nodes);
       cursor = page.hasMore ? page.cursor : undefined;
-    } while (cursor !== undefined && nodes.length < MOST_NODES);
+    } while (cursor !== undefined && nodes.length < most);
     return nodes;
   }
 
@@ -186,14 +242,17 @@ export class SessionTree implements TreeDataProvider<Row>, FileDecorationProvide
     }
     this.#changed.fire(undefined);
     this.#decorated.fire(undefined);
-    const leaf = this.#rows.find((row) => row.node.isLeaf);
-    if (leaf !== undefined && this.#view.visible && this.#query === '') {
-      this.#view.reveal(leaf, { select: false, focus: false }).then(undefined, () => undefined);
+    // Who has selected an entry is reading there, and is not taken away by every entry that is added.
+    const isWanted = this.#revealing || (this.#query === '' && this.#view.selection.length === 0);
+    const target = this.#query === '' ? this.#rows.find((row) => row.node.isLeaf) : this.#rows[0];
+    if (target !== undefined && isWanted && this.#view.visible) {
+      this.#revealing = false;
+      this.#view.reveal(target, { select: false, focus: false }).then(undefined, () => undefined);
     }
   }
 
   #describe(session: Session | undefined): void {
-    this.#view.description = session === undefined ? '' : titleOf(session.state);
+    this.#view.description = session === undefined ? '' : titleOf(session);
     this.#view.message = this.#message(session);
     void commands.executeCommand('setContext', 'piLs.finding', this.#query !== '');
     void commands.executeCommand('setContext', 'piLs.hasSession', session !== undefined);
@@ -202,10 +261,12 @@ export class SessionTree implements TreeDataProvider<Row>, FileDecorationProvide
   #message(session: Session | undefined): string {
     if (session === undefined) return '';
     const filter = this.#filter === 'default' ? '' : filterName(this.#filter);
-    if (this.#query) return t('“{0}”: {1} found', this.#query, this.#nodes.length);
-    if (this.#nodes.length >= MOST_NODES)
-      return t('The first {0} entries. Use Find for the others.', MOST_NODES);
-    return filter === '' ? '' : t('Shown: {0}', filter);
+    const shown = this.#query
+      ? t('“{0}”: {1} found', this.#query, this.#nodes.length)
+      : filter === ''
+        ? ''
+        : t('Shown: {0}', filter);
+    return [shown, this.#leftOut].filter(Boolean).join(' · ');
   }
 
   // --- what VS Code asks for
@@ -275,6 +336,7 @@ export class SessionTree implements TreeDataProvider<Row>, FileDecorationProvide
 
   async #findBy(query: string): Promise<void> {
     this.#query = query;
+    this.#revealing = true;
     await this.reload();
   }
 

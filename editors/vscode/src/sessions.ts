@@ -83,7 +83,7 @@ export class Sessions implements TreeDataProvider<SessionRow>, Disposable {
     if (row !== undefined || this.#workbench.server.health !== 'running') return [];
     this.#folder = this.#workbench.folder?.workspace;
     try {
-      return await this.#list(false);
+      return withCurrent(await this.#list(false), this.#workbench.session);
     } catch (error) {
       this.#workbench.log.warn(`sessions cannot be listed: ${String(error)}`);
       return [];
@@ -169,7 +169,7 @@ export class Sessions implements TreeDataProvider<SessionRow>, Disposable {
     await this.#with(row, async (session) => {
       const suffix = chosen.format === 'markdown' ? 'md' : 'jsonl';
       const folder = this.#workbench.folder?.uri ?? Uri.file(session.state.cwd);
-      const name = titleOf(session.state).replace(/[^\p{L}\p{N}._-]+/gu, '-');
+      const name = titleOf(session).replace(/[^\p{L}\p{N}._-]+/gu, '-');
       const target = await window.showSaveDialog({ defaultUri: Uri.joinPath(folder, `${name}.${suffix}`) });
       if (target === undefined) return;
       const { path } = await this.#workbench.ask(
@@ -211,6 +211,15 @@ export class Sessions implements TreeDataProvider<SessionRow>, Disposable {
     clearTimeout(this.#timer);
     for (const disposable of this.#disposables) disposable.dispose();
   }
+}
+
+/** A session is written with its first answer; until then no list has it, but it is there to be named. */
+function withCurrent(rows: SessionRow[], session: Session | undefined): SessionRow[] {
+  if (session === undefined || rows.some(({ path }) => path === session.state.sessionFile)) return rows;
+  const { sessionId: id, sessionFile: path, name, cwd, messageCount } = session.state;
+  const now = new Date().toISOString();
+  const firstMessage = titleOf(session);
+  return [{ id, path, name, cwd, messageCount, firstMessage, created: now, modified: now }, ...rows];
 }
 
 const nameOf = (row: SessionRow): string =>

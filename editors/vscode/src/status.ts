@@ -27,6 +27,7 @@ const BACKGROUNDS: Record<Level, ThemeColor | undefined> = {
 
 /** Commands the tooltip may run. */
 const LINKS = [
+  'piLs.answerQuestion',
   'piLs.newSession',
   'piLs.openSession',
   'piLs.compact',

@@ -14,6 +14,27 @@ export function fence(text: string, language = ''): string {
   return `${ticks}${language}\n${text.replace(/\n$/, '')}\n${ticks}`;
 }
 
+/** Lines that may be out of view below for a reader who is at the end: that of the cursor, and empty ones. */
+const NEARLY_AT_END = 3;
+
+/** Whether somebody who sees the lines up to `seen` sees the end of a text whose last line is `last`. */
+export const wasAtEnd = (seen: number, last: number): boolean => last - seen <= NEARLY_AT_END;
+
+/** Markdown with every fence closed, so that what follows is not taken for code. */
+export function closed(markdown: string): string {
+  let open: string | undefined;
+  for (const line of markdown.split('\n')) {
+    const [, ticks = '', info = ''] = /^ {0,3}(`{3,}|~{3,})(.*)$/.exec(line) ?? [];
+    if (ticks === '') continue;
+    if (open === undefined) {
+      if (!(ticks.startsWith('`') && info.includes('`'))) open = ticks;
+    } else if (ticks.startsWith(open) && info.trim() === '') {
+      open = undefined;
+    }
+  }
+  return open === undefined ? markdown : `${markdown.replace(/\n$/, '')}\n${open}`;
+}
+
 function shortened(text: string, limit: number): string {
   if (text.length <= limit) return text;
   const cut = text.slice(0, limit).replace(/[\ud800-\udbff]$/, '');
@@ -78,7 +99,7 @@ export function messageMarkdown(message: Message, whole = false): string {
 function blockMarkdown(block: Block, limit: number): string {
   switch (block.type) {
     case 'text':
-      return block.text ?? '';
+      return closed(block.text ?? '');
     case 'thinking':
       return quoted((block.thinking ?? '').trim());
     case 'toolCall':
@@ -234,6 +255,11 @@ export class LiveAnswer {
   get text(): string {
     if (this.#blocks.size === 0) return '';
     const content = [...this.#blocks].sort(([one], [other]) => one - other).map(([, block]) => block);
-    return `${messageMarkdown({ role: 'assistant', content })} ▌`;
+    const last = content.pop();
+    // inside the block, because a fence that is still open gets closed after it
+    if (last?.type === 'text') content.push({ ...last, text: `${last.text ?? ''} ▌` });
+    else if (last?.type === 'thinking') content.push({ ...last, thinking: `${last.thinking ?? ''} ▌` });
+    else if (last) content.push(last, { type: 'text', text: '▌' });
+    return messageMarkdown({ role: 'assistant', content });
   }
 }

@@ -1,10 +1,20 @@
 /** What every part of the extension works with: the server, what is known of its sessions, and who is meant. */
 
-import { EventEmitter, window, workspace, type Disposable, type LogOutputChannel, type Uri } from 'vscode';
+import {
+  commands,
+  EventEmitter,
+  window,
+  workspace,
+  type Disposable,
+  type LogOutputChannel,
+  type Uri,
+} from 'vscode';
 
 import { reportError } from './failures';
+import { t } from './l10n';
 import {
   COMMANDS,
+  NOTIFICATIONS,
   type Address,
   type Arguments,
   type Command,
@@ -14,10 +24,17 @@ import {
 } from './protocol';
 import { uriOf } from './server/client';
 import { ServerNotRunning, type Asking, type Server } from './server/server';
-import { SessionModel, type Session } from './sessionModel';
+import { SessionModel, titleOf, type Session } from './sessionModel';
 
 /** The scheme of the documents this extension makes; their query names the session. */
 export const SCHEME = 'pi-ls';
+
+/** Events after which a session may have a beginning, or none of its own name any more. */
+const BEGINNINGS = new Set<string>([
+  NOTIFICATIONS.sessionOpened,
+  NOTIFICATIONS.entryAppended,
+  NOTIFICATIONS.sessionInfoChanged,
+]);
 
 export class Workbench implements Disposable {
   readonly model = new SessionModel();
@@ -41,6 +58,7 @@ export class Workbench implements Disposable {
         if (health === 'running') void this.#catchUp();
         else this.model.clear();
       }),
+      server.onDidEnd(() => this.#tellWhatIsLost()),
       window.onDidChangeActiveTextEditor((editor) => this.#follow(editor?.document.uri)),
       workspace.onDidChangeWorkspaceFolders((change) => {
         this.#folder = undefined;
@@ -84,6 +102,7 @@ export class Workbench implements Disposable {
     options: Asking & { session?: string } = {},
   ): Promise<Result<C>> {
     if (this.server.health === 'stopped') await this.server.restart();
+    await this.server.settled();
     const { session } = options;
     const address = session === undefined ? this.address : { sessionId: session };
     return this.server.execute(command, { ...args, ...address }, options);
@@ -95,12 +114,15 @@ export class Workbench implements Disposable {
     return this.model.told(this.folder?.workspace ?? '', told, true);
   }
 
-  /** Do something for a person: what fails is told readably, what was cancelled is not told at all. */
+  /**
+   * Do something for a person: what fails is told readably, what was cancelled is not told at all. Nothing waits
+   * until the person has read it.
+   */
   async attempt<T>(work: () => Promise<T>): Promise<T | undefined> {
     try {
       return await work();
     } catch (error) {
-      await reportError(error, this.server, this.log);
+      reportError(error, this.server, this.log).catch((failed: unknown) => this.log.error(String(failed)));
       return undefined;
     }
   }
@@ -108,7 +130,38 @@ export class Workbench implements Disposable {
   #take(method: string, params: Push): void {
     this.model.apply(method, params);
     const { workspace = '', sessionId } = params;
-    if (this.model.current(workspace)?.id === sessionId) this.#remember(workspace);
+    if (this.model.current(workspace)?.id !== sessionId) return;
+    this.#remember(workspace);
+    if (BEGINNINGS.has(method)) void this.#learnBeginning(sessionId);
+  }
+
+  /** Commands that were waiting tell it themselves; a run is waited for by nobody. */
+  #tellWhatIsLost(): void {
+    const lost = this.model.all().filter(({ running }) => running);
+    if (lost.length === 0) return;
+    const titles = lost.map((session) => `“${titleOf(session)}”`).join(', ');
+    const show = t('Show Log');
+    void this.attempt(async () => {
+      const chosen = await window.showWarningMessage(
+        t('pi: the server ended while the agent worked in {0}. What was not finished is lost.', titles),
+        show,
+      );
+      if (chosen === show) await commands.executeCommand('piLs.showLog');
+    });
+  }
+
+  /** A session without a name is called by what was said first in it. */
+  async #learnBeginning(id: string | undefined): Promise<void> {
+    const session = id === undefined ? undefined : this.model.get(id);
+    if (session === undefined || session.beginning !== undefined || session.state.name?.trim()) return;
+    try {
+      const first = { filter: 'user-only', limit: 1 } as const;
+      const { nodes } = await this.server.execute(COMMANDS.getTree, { ...first, sessionId: session.id });
+      const text = nodes.find(({ role }) => role === 'user')?.text;
+      if (text !== undefined) this.model.toldBeginning(session.id, text);
+    } catch (error) {
+      this.log.debug(`no beginning: ${String(error)}`);
+    }
   }
 
   #remember(workspace: string): void {
@@ -132,6 +185,7 @@ export class Workbench implements Disposable {
         const usage = await this.server.execute(COMMANDS.contextUsage, { sessionId: session.id });
         this.model.toldUsage(session.id, usage);
         this.#remember(workspace);
+        void this.#learnBeginning(session.id);
       } catch (error) {
         if (!(error instanceof ServerNotRunning)) this.log.debug(`${workspace}: ${String(error)}`);
       }

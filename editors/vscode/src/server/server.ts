@@ -11,7 +11,9 @@ import {
   type Uri,
 } from 'vscode';
 import {
+  ErrorCodes,
   ExecuteCommandRequest,
+  ResponseError,
   State,
   WorkDoneProgress,
   type WorkDoneProgressBegin,
@@ -35,6 +37,9 @@ import { selectedPython } from './python';
 /** What the server is doing. `missing`: no program was found. `failed`: it was, and does not serve. */
 export type Health = 'stopped' | 'starting' | 'running' | 'failed' | 'missing';
 
+/** What the language client says in the server's place where the connection is lost. */
+const LOST = new Set<number>([ErrorCodes.PendingResponseRejected, ErrorCodes.ConnectionInactive]);
+
 const STOP_TIMEOUT_MS = 4_000;
 
 export interface Asking {
@@ -46,6 +51,7 @@ export interface Asking {
 
 export class Server implements Disposable {
   readonly #health = new EventEmitter<Health>();
+  readonly #ended = new EventEmitter<void>();
   readonly #pushes = new EventEmitter<{ method: string; params: Push }>();
   readonly #bundled: string;
   readonly #log: LogOutputChannel;
@@ -62,6 +68,8 @@ export class Server implements Disposable {
 
   readonly onDidChangeHealth = this.#health.event;
   readonly onPush = this.#pushes.event;
+  /** The server ended although nobody had asked it to. */
+  readonly onDidEnd = this.#ended.event;
 
   constructor(extension: Uri, log: LogOutputChannel, trace: LogOutputChannel) {
     this.#bundled = extension.fsPath + '/bundled';
@@ -91,6 +99,17 @@ export class Server implements Disposable {
     return this.#queue;
   }
 
+  /** Wait until a start that goes on has come to an end, good or bad. */
+  async settled(): Promise<void> {
+    if (this.health !== 'starting') return;
+    await new Promise<void>((resolve) => {
+      const listening = this.onDidChangeHealth(() => {
+        listening.dispose();
+        resolve();
+      });
+    });
+  }
+
   async #start(): Promise<void> {
     this.#become('starting');
     const folder = workspace.workspaceFolders?.find(({ uri }) => uri.scheme === 'file')?.uri;
@@ -117,8 +136,12 @@ export class Server implements Disposable {
     }
     client.onDidChangeState(({ newState }) => {
       if (this.#client !== client) return;
-      if (newState === State.Running) void this.#ready(client);
-      else this.#become(newState === State.Starting ? 'starting' : 'stopped');
+      if (newState === State.Running) {
+        void this.#ready(client);
+        return;
+      }
+      if (this.health === 'running') this.#ended.fire();
+      this.#become(newState === State.Starting ? 'starting' : 'stopped');
     });
     try {
       await client.start();
@@ -153,6 +176,7 @@ export class Server implements Disposable {
   ): Promise<Result<C>> {
     const client = this.#client;
     if (client === undefined || this.health !== 'running') throw new ServerNotRunning();
+    if (!this.commands.includes(command)) throw new NotOffered(command);
     const workDoneToken = progress === undefined ? undefined : `piLs-${++this.#tokens}`;
     const listening =
       workDoneToken === undefined || progress === undefined
@@ -163,6 +187,10 @@ export class Server implements Disposable {
     const params = { command, arguments: [args], ...(workDoneToken === undefined ? {} : { workDoneToken }) };
     try {
       return (await client.sendRequest(ExecuteCommandRequest.type, params, token)) as Result<C>;
+    } catch (error) {
+      if (isAnswer(error)) throw error;
+      this.#log.debug(`${command}: ${String(error)}`);
+      throw new ServerWentAway();
     } finally {
       listening?.dispose();
     }
@@ -195,6 +223,7 @@ export class Server implements Disposable {
 
   dispose(): void {
     this.#health.dispose();
+    this.#ended.dispose();
     this.#pushes.dispose();
   }
 }
@@ -206,6 +235,21 @@ const shown = ({
   ...(message === undefined ? {} : { message }),
   ...(percentage === undefined ? {} : { percentage }),
 });
+
+/** Whether the server itself said no; else the connection to it was lost before it could say anything. */
+function isAnswer(error: unknown): boolean {
+  return error instanceof ResponseError && !LOST.has(error.code);
+}
+
+/** The server ended, or was stopped, before it had answered. */
+export class ServerWentAway extends Error {
+  override name = 'ServerWentAway';
+}
+
+/** The server is older than this extension, and does not have the command that is the message. */
+export class NotOffered extends Error {
+  override name = 'NotOffered';
+}
 
 /** A command was asked of a server that is not there. */
 export class ServerNotRunning extends Error {

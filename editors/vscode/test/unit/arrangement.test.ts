@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { arrange, lengthOfBranch, millis, otherEnds, type Row } from '../../src/arrangement';
+import { arrange, leafOrBelow, lengthOfBranch, millis, otherEnds, type Row } from '../../src/arrangement';
 import { chain, node } from './builders';
 
 /** Rows as text: a branch's head is followed by what it holds in brackets. */
@@ -93,4 +93,10 @@ test('times are read as text and as numbers, and what is none is 0', () => {
   assert.equal(millis(1_000), 1_000);
   assert.equal(millis('soon'), 0);
   assert.equal(millis(undefined), 0);
+});
+
+test('who goes on from the leaf leaves nothing, who goes back or aside does', () => {
+  const nodes = [node('a', null), node('b', 'a', { isLeaf: true }), node('c', 'b'), node('x', 'a')];
+  const leaves = nodes.map((one) => leafOrBelow(one, nodes)?.id);
+  assert.deepEqual(leaves, [undefined, 'b', 'b', undefined]);
 });

@@ -78,6 +78,23 @@ test('a compaction spins, whoever began it', () => {
   assert.match(spoken(compacting), /Compacting\.$/);
 });
 
+test('a question of the agent shows before anything else, and leads to its answer', () => {
+  const asking = session();
+  asking.running = true;
+  asking.asking.add('q1');
+  assert.equal(meterText(asking), '$(bell-dot) pi 12.3% 25k/200k (auto) asks');
+  assert.match(tooltip(asking, {}, 'w'), /command:piLs\.answerQuestion/);
+  assert.match(spoken(asking), /Waits for your answer\.$/);
+});
+
+test('the tooltip tells the newest problems of the session', () => {
+  const troubled = session();
+  troubled.problems.push('first', 'second', 'third', 'The file *is* read-only');
+  const text = tooltip(troubled, {}, 'w');
+  assert.match(text, /\$\(warning\) The file \\\*is\\\* read\\-only/);
+  assert.doesNotMatch(text, /first/);
+});
+
 test('with several folders the meter names the one it means', () => {
   assert.equal(meterText(session(), 'app'), 'pi app 12.3% 25k/200k (auto)');
 });

@@ -100,6 +100,47 @@ test('what is about a session nobody knows is passed over', () => {
   assert.equal(told, 0);
 });
 
-test('a session without a name is called by its id', () => {
-  assert.equal(titleOf(state({ name: '  ', sessionId: '019a2c5e-7b10-7c44-9d1e' })), '019a2c5e-7b10');
+test('a session without a name is called by how it begins, or where that is not known by its id', () => {
+  const model = new SessionModel();
+  const nameless = model.told(W, state({ sessionId: '019a2c5e-7b10-7c44-9d1e', name: '  ' }), true);
+  assert.equal(titleOf(nameless), '019a2c5e-7b10');
+  model.toldBeginning(nameless.id, `Find out\n where the ${'470 Wh '.repeat(9)}went`);
+  assert.equal(titleOf(nameless), 'Find out where the 470 Wh 470 Wh 470 Wh 470 Wh 470…');
+  nameless.state.name = 'Short day';
+  assert.equal(titleOf(nameless), 'Short day');
+});
+
+test('a question waits until it is answered, here or elsewhere, or the run is over', () => {
+  const model = opened('s1');
+  const about = { workspace: W, sessionId: 's1' };
+  const asking = (): number | undefined => model.current(W)?.asking.size;
+  model.apply('pi/approval_request', { ...about, approvalId: 'q1' });
+  model.apply('pi/approval_request', { ...about, approvalId: 'q2' });
+  assert.equal(asking(), 2);
+  model.apply('pi/approval_resolved', { ...about, approvalId: 'q1' });
+  assert.equal(asking(), 1);
+  model.apply('pi/agent_settled', { ...about, aborted: true });
+  assert.equal(asking(), 0);
+});
+
+test('problems of a session are kept once each, those it had when it was opened too', () => {
+  const model = new SessionModel();
+  const problems = [{ kind: 'notSaved', message: 'The disk is full.' }];
+  const told = model.told(W, state({ sessionId: 's1', problems }), true);
+  const message = 'compaction.reserveTokens must be a number.';
+  for (const method of ['pi/settings_problem', 'pi/settings_problem'])
+    model.apply(method, { workspace: W, sessionId: 's1', message });
+  model.apply('pi/session_problem', { workspace: W, sessionId: 's1', message: 'The disk is full.' });
+  assert.deepEqual(told.problems, ['The disk is full.', message]);
+});
+
+test('what is told of a session before it is open is known when it is', () => {
+  const model = new SessionModel();
+  const about = { workspace: W, sessionId: 's1' };
+  model.apply('pi/settings_problem', { ...about, message: 'reserveTokens must be a number.' });
+  model.apply('pi/auto_compaction_paused', { ...about, reason: 'settings', message: 'Pauses for that.' });
+  assert.equal(model.current(W), undefined);
+  model.apply('pi/session_opened', { ...about, ...state({ sessionId: 's1' }) });
+  assert.deepEqual(model.current(W)?.problems, ['reserveTokens must be a number.']);
+  assert.equal(model.current(W)?.paused, 'Pauses for that.');
 });

@@ -1,12 +1,19 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { proposedText } from '../../src/approvalText';
 import { ago } from '../../src/nodeTexts';
 import { idsToShow, outcome, previewMarkdown } from '../../src/previewText';
 import type { Entry } from '../../src/protocol';
 import { quoteSelection } from '../../src/selectionText';
-import { EntryLog, entryMarkdown, fence, LiveAnswer, messageMarkdown } from '../../src/transcriptText';
+import {
+  closed,
+  EntryLog,
+  entryMarkdown,
+  fence,
+  LiveAnswer,
+  messageMarkdown,
+  wasAtEnd,
+} from '../../src/transcriptText';
 
 const said = (id: string, parentId: string | null, text: string): Entry => ({
   type: 'message',
@@ -17,6 +24,21 @@ const said = (id: string, parentId: string | null, text: string): Entry => ({
 
 test('nothing inside a fence closes it', () => {
   assert.equal(fence('a\n```\nb'), '````\na\n```\nb\n````');
+});
+
+test('a fence that a message leaves open ends with the message', () => {
+  assert.equal(closed('a\n```py\nx'), 'a\n```py\nx\n```');
+  assert.equal(closed('````\n```\nx\n'), '````\n```\nx\n````');
+  for (const whole of ['no fence', '```\nx\n```', '~~~\n```\n~~~', '``` not `a` fence'])
+    assert.equal(closed(whole), whole);
+  const live = new LiveAnswer();
+  live.take({ type: 'text_delta', contentIndex: 0, delta: '```py\nx' });
+  assert.equal(live.text, '## Assistant\n\n```py\nx ▌\n```');
+});
+
+test('who sees the end of a transcript follows it, who has scrolled up does not', () => {
+  assert.ok(wasAtEnd(99, 100));
+  assert.ok(!wasAtEnd(80, 100));
 });
 
 test('a transcript follows the path, not the file', () => {
@@ -142,17 +164,6 @@ test('a selection says where it stands', () => {
     text: 'a = 1\nb = 2',
   };
   assert.equal(quoteSelection(selected), 'src/a.py:3-4\n```python\na = 1\nb = 2\n```');
-});
-
-test('a change to approve is the file as it would be', () => {
-  assert.equal(proposedText('edit', { oldText: 'one', newText: 'two' }, 'one one'), 'two one');
-  const edits = [
-    { oldText: 'a', newText: 'b' },
-    { oldText: 'c', newText: '$&' },
-  ];
-  assert.equal(proposedText('edit', { edits }, 'a c'), 'b $&');
-  assert.equal(proposedText('write', { content: 'new' }, 'old'), 'new');
-  assert.equal(proposedText('edit', { oldText: 'gone', newText: 'x' }, 'text'), undefined);
 });
 
 test('times are told as people say them', () => {
