@@ -18,6 +18,7 @@ from pi_ls.core.compaction import should_compact
 from pi_ls.core.errors import InvalidSettings
 from pi_ls.core.jsonvalues import Json
 from pi_ls.core.options import CompactionSettings
+from pi_ls.regular import read_regular
 from pi_ls.settings import EDITOR, INITIALIZATION, UNTRUSTED_EDITOR_KEYS, Settings, merge
 
 TABLE = Path(__file__).parent / "conformance/expected/tables/settings.json"
@@ -682,14 +683,13 @@ def test_whoever_looks_while_a_file_is_read_again_sees_the_old_or_the_new(
     path = tmp_path / "models.json"
     path.write_text('{"known": 1}')
     file, seen = ConfigFile(path), list[Json]()
-    read = Path.read_bytes
 
-    def look_and_read(looked_at: Path) -> bytes:
+    def look_and_read(looked_at: Path, most: int) -> bytes:
         seen.append(file.values)  # as another thread may, just then
         assert file.changed(), "what has not been taken yet does not count as taken"
-        return read(looked_at)
+        return read_regular(looked_at, most)
 
     path.write_text('{"known": 22}')
-    monkeypatch.setattr(Path, "read_bytes", look_and_read)
+    monkeypatch.setattr("pi_ls.configfile.read_regular", look_and_read)
     assert file.refresh()
     assert (seen, file.values) == ([{"known": 1}], {"known": 22})
