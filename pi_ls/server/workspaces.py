@@ -184,7 +184,10 @@ class Workspaces:
         if folder.environment is None:
             return await self.environment(folder)
         folder.environment.reload_settings()
-        await self._settings_changed(folder, folder.environment)
+        if await asyncio.to_thread(folder.environment.follow_trust):
+            await self._trust_changed(folder, folder.environment)
+        else:
+            await self._settings_changed(folder, folder.environment)
         self._ask_about_changes(folder)
         return folder.environment
 
@@ -207,12 +210,15 @@ class Workspaces:
         Returns None, or why that holds for this run only.
         """
         environment = await self.environment(folder)
-        folder.asked = True
         not_saved = await asyncio.to_thread(environment.set_trust, trusted, asked_about)
+        await self._trust_changed(folder, environment)
+        return not_saved
+
+    async def _trust_changed(self, folder: Folder, environment: Environment) -> None:
+        folder.asked = True
         await self.reload_extensions(folder)
         await self._settings_changed(folder, environment)
-        self._push(folder, TrustChanged(trusted=trusted))
-        return not_saved
+        self._push(folder, TrustChanged(trusted=environment.trusted))
 
     async def configure_editor(self, settings: Json) -> None:
         """The editor's configuration is another one."""

@@ -28,6 +28,7 @@ from pi_ls.summarize import Candidate, Extractive
 from pi_ls.tools import NoEditor, Workspace
 from pi_ls.trust import (
     PROJECT_FOLDER,
+    TRUST_FILE,
     TrustRecord,
     TrustStore,
     endpoint_of,
@@ -100,6 +101,7 @@ class Environment:
         self.approved_tools: set[str] = set(self._record.approved)
         """Tools that a person has let run in this folder from now on."""
         self._seen = self._stamps()
+        self._trust_seen = self._trust_stamp()
 
     def reload_settings(self, editor: Json | None = None) -> None:
         """Read the settings files again; `editor` is added to what the editor had configured."""
@@ -128,23 +130,48 @@ class Environment:
         Returns None, or a sentence that says why it holds for this run only. Sessions have to be told
         (`AgentSession.settings_changed`), and hooks read again. Reads and writes files.
         """
-        self._vouched_by_client = False
-        self.trusted = trusted
+        record = TrustRecord(trusted=False)
         if trusted:
-            record = asked_about or trusted_with_all(self.folder)
-            self._record = msgspec.structs.replace(record, approved=self._trust.of(self.folder).approved)
-        else:
-            self._record = TrustRecord(trusted=False)
-            self.approved_tools.clear()
-        self.settings = self.settings.trusting(self.folder if trusted else None, self._vouches_for_endpoint)
-        return self._trust.keep(self.folder, self._record)
+            held = asked_about or trusted_with_all(self.folder)
+            record = msgspec.structs.replace(held, approved=self._trust.of(self.folder).approved)
+        self._vouched_by_client = False
+        self._take(record)
+        not_saved = self._trust.keep(self.folder, record)
+        self._trust_seen = self._trust_stamp()
+        return not_saved
+
+    def follow_trust(self) -> bool:
+        """Take over what was said of the folder in another program; whether it is trusted otherwise now.
+
+        A record that is gone or cannot be read says nothing. Sessions have to be told, as of `set_trust`.
+        Reads a file.
+        """
+        if (stamp := self._trust_stamp()) == self._trust_seen:
+            return False
+        self._trust_seen = stamp
+        record = self._trust.of(self.folder)
+        if record.trusted is None or record == self._record:
+            self.approved_tools.update(record.approved)
+            return False
+        self._vouched_by_client = self._vouched_by_client and record.trusted
+        self._take(record)
+        return True
+
+    def _take(self, record: TrustRecord) -> None:
+        self._record = record
+        self.trusted = record.trusted is True
+        self.approved_tools = {*record.approved, *(self.approved_tools if self.trusted else ())}
+        project = self.folder if self.trusted else None
+        self.settings = self.settings.trusting(project, self._vouches_for_endpoint)
 
     def approve_tool(self, name: str) -> str | None:
         """Let a tool run in this folder from now on; None, or why that holds for this run only."""
         self.approved_tools.add(name)
         approved = tuple(dict.fromkeys([*self._trust.of(self.folder).approved, name]))
         self._record = msgspec.structs.replace(self._record, approved=approved)
-        return self._trust.approve(self.folder, approved)
+        not_saved = self._trust.approve(self.folder, approved)
+        self._trust_seen = self._trust_stamp()
+        return not_saved
 
     def trust_question(self) -> tuple[str, TrustRecord] | None:
         """What a person should be asked about the folder, and what it holds; None where nothing is to decide.
@@ -190,8 +217,16 @@ class Environment:
 
     # -- models ----------------------------------------------------------------------------------------
     def changed(self) -> bool:
-        """Whether a file of settings, models or keys looks different from when all were read: a stat each."""
+        """Whether a file of settings, models, keys or trust looks different from when all were read.
+
+        A stat each.
+        """
+        if self._trust_stamp() != self._trust_seen:
+            return True
         return self.settings.changed() or self._stamps() != self._seen
+
+    def _trust_stamp(self) -> Stamp | None:
+        return file_stamp(self.agent_dir / TRUST_FILE)
 
     def _stamps(self) -> list[Stamp | None]:
         """How the files look now that catalogue and credentials read again by themselves."""

@@ -419,6 +419,22 @@ async def test_what_several_servers_are_told_at_once_is_all_kept(start: Start, h
     assert {os.path.realpath(folder) for folder in folders} == set(known)
 
 
+async def test_what_a_person_says_in_one_window_holds_in_the_others(start: Start, home: Home):
+    home.add_long()
+    home.configure(OFFLINE)
+    project_extension(home, "ran")
+    here, there = [await started(start, home) for _ in range(2)]
+    for trusted in (True, False):
+        here.messages.clear()
+        await there.result("pi.setTrust", {"trusted": trusted})
+        await here.until(lambda: len(here.named("pi/trust_changed")) == 1)
+        assert here.named("pi/trust_changed")[0]["trusted"] is trusted
+        assert (await here.result("pi.sessionState"))["trusted"] is trusted
+    assert (home.agent_dir / "ran").read_text() == "xx", "by each of them, once"
+    told = here.named("pi/trust_changed") + there.named("pi/trust_changed")
+    assert [one["trusted"] for one in told] == [False, True, False], "nobody is told twice"
+
+
 async def test_a_project_may_say_that_there_is_no_endpoint(start: Start, home: Home, endpoint: Provider):
     home.add_long()
     home.configure({"compaction": {"models": ["offline/extractive"], "remoteEndpoint": endpoint.summary}})
