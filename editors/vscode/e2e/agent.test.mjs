@@ -216,3 +216,13 @@ test('nor is a question left that nobody waits for', async () => {
   await w.toast('this is not asked any more, and was not done').waitFor();
   assert.ok(!existsSync(join(code.folder, 'forbidden')));
 });
+
+test('a tool that is always allowed here is asked about once', async () => {
+  await provider.queue(call('bash', { command: 'echo one' }), call('bash', { command: 'echo two' }), {
+    text: 'Both have run.',
+  });
+  await say('Run two things.');
+  await dialog().getByText('pi wants to use the tool “bash”').waitFor();
+  await dialog().getByRole('button', { name: 'Always Allow Here' }).click();
+  await w.line('Both have run.').waitFor();
+});

@@ -1,8 +1,8 @@
 /** One session in one window, from the meter to a killed server, as a person meets it. The tests build on another. */
 
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { readFileSync, readdirSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { after, afterEach, before, test } from 'node:test';
 
 import { start } from './harness.mjs';
@@ -308,6 +308,17 @@ test('a session is exported', async () => {
   await w.dismissAll();
 });
 
+test('another session than the current one is exported, and the current one is so still', async () => {
+  await w.menu(w.row(/^Question 0 about the meter/), 'Export Session…');
+  await w.option('Markdown').click();
+  await eventually('the name', async () => (await w.input.inputValue()).endsWith('.md'));
+  await page.keyboard.press('Enter');
+  await w.toast('exported to').waitFor();
+  await w.meter('pi 73.5%').waitFor(); // while the notification is still there
+  await w.toast('exported to').waitFor();
+  await w.dismissAll();
+});
+
 test('automatic compaction is turned off and on, and the meter says so', async () => {
   await w.run('Pi: Turn Automatic Compaction On or Off');
   await w.meter('pi 73.5% 30k/41k').waitFor();
@@ -343,6 +354,23 @@ test('what another program writes into the session shows in meter, tree and tran
   await w.meter('pi 85% 35k/41k (auto)').waitFor();
   await w.row(/^Assistant, Said in a terminal meanwhile.*current entry/).waitFor();
   await w.line('Said in a terminal meanwhile.').waitFor();
+});
+
+test('a clone and a fork are sessions of their own', async () => {
+  const sessions = () => readdirSync(dirname(file)).filter((name) => name.endsWith('.jsonl')).length;
+  const before = sessions();
+  const bytes = readFileSync(file, 'utf8');
+  await w.run('Pi: Clone Session');
+  await eventually('the clone', () => sessions() === before + 1);
+  await w.row(/^Assistant, Said in a terminal meanwhile.*current entry/).waitFor();
+  await w.menu(w.row(/^You, One more idea before I merge/), 'Fork into New Session');
+  await eventually('the text in the box', async () =>
+    (await w.input.inputValue()).startsWith('One more idea before I merge'),
+  );
+  await page.keyboard.press('Escape');
+  await eventually('the fork', () => sessions() === before + 2);
+  await w.row(/^Assistant, Done, and ready.*current entry/).waitFor();
+  assert.equal(readFileSync(file, 'utf8'), bytes);
 });
 
 test('nothing was asked of anybody outside this machine', () => assert.deepEqual(code.external, []));

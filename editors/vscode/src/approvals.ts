@@ -146,8 +146,8 @@ export class Approvals implements Disposable {
           { session: question.session },
         )
       : { answered: false };
-    if (!answered)
-      await window.showInformationMessage(t('pi: this is not asked any more, and was not done.'));
+    // Not waited for: other questions are behind this one.
+    if (!answered) void window.showInformationMessage(t('pi: this is not asked any more, and was not done.'));
   }
 
   // --- looking at it

@@ -177,9 +177,8 @@ export class Sessions implements TreeDataProvider<SessionRow>, Disposable {
         { format: chosen.format, path: target.fsPath },
         { session: session.id },
       );
-      const show = t('Open');
-      const answer = await window.showInformationMessage(t('pi: exported to {0}', path), show);
-      if (answer === show) await window.showTextDocument(await workspace.openTextDocument(Uri.file(path)));
+      // Not waited for: the session that was current before is to be so again.
+      void this.#workbench.attempt(() => offerToOpen(path));
     });
   }
 
@@ -224,3 +223,9 @@ function withCurrent(rows: SessionRow[], session: Session | undefined): SessionR
 
 const nameOf = (row: SessionRow): string =>
   row.name?.trim() || row.firstMessage.replace(/\s+/g, ' ').trim().slice(0, 80) || row.id;
+
+async function offerToOpen(path: string): Promise<void> {
+  const show = t('Open');
+  const answer = await window.showInformationMessage(t('pi: exported to {0}', path), show);
+  if (answer === show) await window.showTextDocument(await workspace.openTextDocument(Uri.file(path)));
+}
