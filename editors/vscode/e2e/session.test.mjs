@@ -308,17 +308,6 @@ test('a session is exported', async () => {
   await w.dismissAll();
 });
 
-test('another session than the current one is exported, and the current one is so still', async () => {
-  await w.menu(w.row(/^Question 0 about the meter/), 'Export Session…');
-  await w.option('Markdown').click();
-  await eventually('the name', async () => (await w.input.inputValue()).endsWith('.md'));
-  await page.keyboard.press('Enter');
-  await w.toast('exported to').waitFor();
-  await w.meter('pi 73.5%').waitFor(); // while the notification is still there
-  await w.toast('exported to').waitFor();
-  await w.dismissAll();
-});
-
 test('automatic compaction is turned off and on, and the meter says so', async () => {
   await w.run('Pi: Turn Automatic Compaction On or Off');
   await w.meter('pi 73.5% 30k/41k').waitFor();
@@ -354,6 +343,17 @@ test('what another program writes into the session shows in meter, tree and tran
   await w.meter('pi 85% 35k/41k (auto)').waitFor();
   await w.row(/^Assistant, Said in a terminal meanwhile.*current entry/).waitFor();
   await w.line('Said in a terminal meanwhile.').waitFor();
+});
+
+test('a session that is not open is exported, and the current one is so still', async () => {
+  await w.menu(w.row(/^Question 0 about the meter/), 'Export Session…');
+  await w.option('Markdown').click();
+  await eventually('the name', async () => (await w.input.inputValue()).endsWith('.md'));
+  await page.keyboard.press('Enter');
+  await w.toast('exported to').waitFor();
+  await w.meter('pi 85%').waitFor(); // while the notification is still there
+  await w.toast('exported to').waitFor();
+  await w.dismissAll();
 });
 
 test('a clone and a fork are sessions of their own', async () => {
