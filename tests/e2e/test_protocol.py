@@ -365,6 +365,7 @@ REFUSED: list[tuple[str, Json, int, Json, str]] = [
     ("pi.setAutoCompaction", {}, INVALID_PARAMS, {"path": "enabled"}, "needs"),
     ("pi.getTree", {"filter": "mine"}, INVALID_PARAMS, {"path": "filter"}, "mine"),
     ("pi.getTree", {"rootId": "x"}, FAILED, {"kind": "EntryNotFound", "entryId": "x"}, "x"),
+    ("pi.getTree", {"cursor": "x"}, INVALID_PARAMS, {"path": "cursor"}, "cursor"),
     ("pi.navigateTree", {}, INVALID_PARAMS, {"path": "targetId"}, "needs"),
     ("pi.navigateTree", {"targetId": "x"}, FAILED, {"kind": "EntryNotFound", "entryId": "x"}, "x"),
     ("pi.abortBranchSummary", {"all": True}, INVALID_PARAMS, {"path": "all"}, "no argument"),
