@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -91,6 +92,18 @@ def _alive(pid: int) -> bool:
     except OSError:
         return True  # it is somebody else's
     return True
+
+
+def ending_signals() -> list[signal.Signals]:
+    """The signals that end the server in good order, with all it has started.
+
+    A terminal that is closed hangs up on what runs in it, the editor's server included. One that was started
+    to survive that (`nohup`) does.
+    """
+    signals = [signal.SIGTERM, signal.SIGINT]
+    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signals.append(signal.SIGHUP)
+    return signals
 
 
 def leave_by_force(exit_code: int) -> None:

@@ -138,6 +138,16 @@ async def test_a_signal_closes_sessions_and_ends_it(start: Start, home: Home):
     assert sessions.read(file)[-1]["customType"] == "pi_ls.leaf", "where the leaf was is written down"
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+async def test_one_that_was_started_to_survive_its_terminal_does(start: Start, home: Home):
+    server = await start("nohup", *SERVER)
+    await server.initialize(home.params())
+    server.process.send_signal(signal.SIGHUP)
+    assert (await server.result("pi.listSessions"))["sessions"] == []
+    await server.shutdown()
+    assert await server.code() == 0
+
+
 async def test_it_goes_in_the_middle_of_a_compaction_and_closes_the_connection(
     start: Start, home: Home, provider: ProviderProcess
 ):
