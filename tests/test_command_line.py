@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -202,6 +203,28 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
         )
     assert done.stderr == b""
     assert done.returncode == 141
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full")
+@pytest.mark.parametrize("command", ["check", "tree", "demo"])
+def test_output_that_cannot_be_written_is_an_error_in_one_sentence(command: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "pi_ls", command, *([] if command == "demo" else [SESSION])],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            timeout=60,
+        )
+    assert re.fullmatch("pi-ls: .*No space left on device\n", done.stderr)
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("command", ["check", "tree", "usage", "inspect"])
+def test_the_name_of_a_file_cannot_command_the_terminal(command: str) -> None:
+    done = run(command, "a\x1b[31mred\nb.jsonl")
+    assert len((done.stdout + done.stderr).splitlines()) == 1
+    assert "\x1b" not in done.stdout + done.stderr
 
 
 def test_wrong_arguments_exit_with_2_and_nothing_on_standard_output() -> None:
