@@ -50,6 +50,8 @@ def _serve(arguments: argparse.Namespace) -> int:
         from pi_ls.server import serve_tcp
 
         return serve_tcp(arguments.tcp)
+    if not arguments.stdio and sys.stdin is not None and sys.stdin.isatty():
+        sys.stderr.write("pi-ls: waiting for an editor on standard input; `pi-ls --help` tells more\n")
     _leave_the_folder_out_of_imports()
     from pi_ls.stdio import take_stdio
 

@@ -227,6 +227,18 @@ def test_the_name_of_a_file_cannot_command_the_terminal(command: str) -> None:
     assert "\x1b" not in done.stdout + done.stderr
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a pseudo-terminal")
+def test_a_server_that_was_started_by_hand_says_whom_it_waits_for() -> None:
+    ours, its = os.openpty()
+    with os.fdopen(ours, "wb", buffering=0) as keyboard, os.fdopen(its, "rb") as terminal:
+        keyboard.write(b"\x04")  # the end of the input
+        done = subprocess.run(
+            [sys.executable, "-m", "pi_ls"], stdin=terminal, capture_output=True, text=True, timeout=60
+        )
+    assert re.fullmatch("pi-ls: .* editor .*\n", done.stderr)
+    assert done.stdout == ""
+
+
 def test_wrong_arguments_exit_with_2_and_nothing_on_standard_output() -> None:
     done = run("tree")
     assert done.returncode == 2
