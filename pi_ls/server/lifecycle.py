@@ -87,7 +87,7 @@ async def _poll(pid: int, on_death: Callable[[], None]) -> None:
 def _alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):  # or a number that no process can have
         return False
     except OSError:
         return True  # it is somebody else's

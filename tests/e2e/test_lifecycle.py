@@ -127,6 +127,14 @@ async def test_an_editor_that_is_dead_already_is_not_waited_for(start: Start, ho
     assert b"processId" in await server.stderr
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="there the end of standard input has to do")
+async def test_an_editor_with_a_number_that_no_process_has_is_not_waited_for(start: Start, home: Home):
+    server = await start()
+    server.begin("initialize", {"processId": 2**70, "capabilities": {}, **home.params()})
+    assert await server.code() == 1
+    assert b"processId" in await server.stderr
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 async def test_a_signal_closes_sessions_and_ends_it(start: Start, home: Home):
     file = home.add_long()
