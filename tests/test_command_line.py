@@ -133,6 +133,12 @@ def test_usage_knows_the_window_of_a_custom_model(tmp_path: Path) -> None:
     assert "%" in run("usage", SESSION, environ=environ).stdout
 
 
+def test_one_entry_is_not_told_as_several(tmp_path: Path) -> None:
+    path = session_file(tmp_path, message("a", None, "hi"))
+    assert "(1 entry)" in run("check", path).stdout
+    assert "1 message, 0 tool calls" in run("usage", path).stdout
+
+
 def test_usage_without_a_known_window_still_says_how_long_the_context_is(tmp_path: Path) -> None:
     usage = answer("usage", SESSION, environ={"PI_CODING_AGENT_DIR": str(tmp_path)})
     assert usage["contextUsage"] == {}
