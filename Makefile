@@ -22,7 +22,7 @@ endif
 .PHONY: help setup demo test lint format e2e-vscode bench picture lock wheel clean
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
+	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1	/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 
 setup: $(VENV)/.linked ## make .venv ready
 

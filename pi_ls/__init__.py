@@ -2,10 +2,10 @@
 
 Importing this package does nothing; each name below is fetched when it is first used:
 
-    from pi_ls import load_session, prepare_compaction, compact
+    from pi_ls import CompactionSettings, load_session, prepare_compaction
 
     session = load_session("session.jsonl")
-    preparation = prepare_compaction(session.tree.path())
+    preparation = prepare_compaction(session.tree.path(), CompactionSettings())
 """
 
 from __future__ import annotations
@@ -132,13 +132,15 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    module = _MODULE_OF.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker that saw it would take every misspelt name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        module = _MODULE_OF.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

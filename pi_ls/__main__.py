@@ -36,9 +36,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has seen enough. Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()  # whoever read it has seen enough
         return EXIT_PIPE_CLOSED
+
+
+def _discard_output() -> None:
+    """What could not be written goes nowhere; Python would complain once more when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _serve(arguments: argparse.Namespace) -> int:
@@ -46,6 +50,8 @@ def _serve(arguments: argparse.Namespace) -> int:
         from pi_ls.server import serve_tcp
 
         return serve_tcp(arguments.tcp)
+    if not arguments.stdio and sys.stdin is not None and sys.stdin.isatty():
+        sys.stderr.write("pi-ls: waiting for an editor on standard input; `pi-ls --help` tells more\n")
     _leave_the_folder_out_of_imports()
     from pi_ls.stdio import take_stdio
 
@@ -66,7 +72,7 @@ def _leave_the_folder_out_of_imports() -> None:
 
 def _speak(arguments: argparse.Namespace) -> int:
     from pi_ls.core.errors import PiError
-    from pi_ls.terminal import Terminal
+    from pi_ls.terminal import Terminal, plain
 
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -77,7 +83,13 @@ def _speak(arguments: argparse.Namespace) -> int:
         sys.stdout.flush()
         return code
     except PiError as error:
-        sys.stderr.write(f"pi-ls: {error.message}\n")
+        sys.stderr.write(f"pi-ls: {plain(error.message)}\n")
+        return EXIT_FAILED
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # a full disk, most likely; what a session file is read with has its own errors
+        sys.stderr.write(f"pi-ls: {plain(str(error))}\n")
+        _discard_output()
         return EXIT_FAILED
 
 

@@ -34,7 +34,7 @@ from pi_ls.core.tree import SessionTree
 from pi_ls.render import meter, tree_lines
 from pi_ls.session.reading import totals_told
 from pi_ls.store import LoadedSession, load_session
-from pi_ls.terminal import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Terminal, count, fit, plain
+from pi_ls.terminal import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Terminal, count, counted, fit, plain
 
 PAGE = 500
 """How many nodes of a tree are counted before they are shown."""
@@ -79,12 +79,12 @@ def _show_problems(row: Json, terminal: Terminal) -> None:
         terminal.line(f"{terminal.style('refused', RED)}  {plain(row['error']['message'])}")
         return
     path = terminal.style(plain(row["path"]), BOLD)
-    entries = f"{count(row['entries'])} entries"
+    entries = counted(row["entries"], "entry", "entries")
     if not row["problems"]:
         terminal.line(f"{terminal.style('ok', GREEN)}       {path} ({entries})")
         return
     terminal.line(
-        f"{terminal.style('broken', YELLOW)}   {path} ({entries}, {_counted(row['problems'], 'problem')})"
+        f"{terminal.style('broken', YELLOW)}   {path} ({entries}, {counted(len(row['problems']), 'problem')})"
     )
     terminal.table(
         [
@@ -97,10 +97,6 @@ def _show_problems(row: Json, terminal: Terminal) -> None:
         ],
         indent=9,
     )
-
-
-def _counted(things: Sequence[Any], name: str) -> str:
-    return f"{count(len(things))} {name}{'s' if len(things) != 1 else ''}"
 
 
 def tree(path: Path, terminal: Terminal, filter: Filter, *, as_json: bool) -> int:
@@ -153,9 +149,9 @@ def usage(path: Path, terminal: Terminal, *, as_json: bool) -> int:
 
 
 def _show_usage(answer: Json, terminal: Terminal) -> None:
-    messages = count(answer["contextMessages"])
     if answer["contextUsage"]:
         terminal.line(meter(answer["contextUsage"], terminal))
+    messages = counted(answer["contextMessages"], "message")
     known = answer["contextUsage"] or not answer["model"]
     where = plain(str(agent_directory() / "models.json"))
     totals = answer["stats"]
@@ -165,12 +161,12 @@ def _show_usage(answer: Json, terminal: Terminal) -> None:
             ("model", model_name(answer["model"])),
             *([] if known else [("window", f"not known; contextWindow of this model in {where} tells it")]),
             ("thinking", plain(answer["thinkingLevel"])),
-            ("context", f"{count(answer['contextTokens'])} tokens in {messages} messages"),
+            ("context", f"{counted(answer['contextTokens'], 'token')} in {messages}"),
             (
                 "whole file",
-                f"{count(totals['totalMessages'])} messages, {count(totals['toolCalls'])} tool calls",
+                f"{counted(totals['totalMessages'], 'message')}, {counted(totals['toolCalls'], 'tool call')}",
             ),
-            ("", f"{count(tokens['input'])} tokens in, {count(tokens['output'])} out"),
+            ("", f"{counted(tokens['input'], 'token')} in, {count(tokens['output'])} out"),
             ("", f"{count(tokens['cacheRead'])} read from cache, {count(tokens['cacheWrite'])} written"),
             ("cost", f"${totals['cost']:.4f}"),
         ]

@@ -28,8 +28,8 @@ class Terminal:
 
     def __init__(self, stream: TextIO, environ: Mapping[str, str] = os.environ) -> None:
         self._stream = stream
-        interactive = stream.isatty()
-        self.colour = interactive and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+        self.interactive = stream.isatty()
+        self.colour = self.interactive and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
         self.width = shutil.get_terminal_size((WIDTH_WITHOUT_TERMINAL, 24)).columns
 
     def line(self, text: str = "") -> None:
@@ -44,14 +44,22 @@ class Terminal:
         return f"\x1b[{';'.join(styles)}m{text}\x1b[0m"
 
     def table(self, rows: Sequence[Sequence[str]], *, right: Sequence[int] = (), indent: int = 2) -> None:
-        """Write rows in columns; those whose index is in `right` are aligned to the right."""
+        """Write rows in columns; those whose index is in `right` are aligned to the right.
+
+        On a terminal the last column goes on below itself where it is too long for the line.
+        """
         widths = [max(cells(row[at]) for row in rows) for at in range(len(rows[0]))] if rows else []
         for row in rows:
             padded = [
                 pad(text, width, right=at in right)
                 for at, (text, width) in enumerate(zip(row, widths, strict=True))
             ]
-            self.line((" " * indent + "  ".join(padded)).rstrip())
+            start = " " * indent + "".join(f"{text}  " for text in padded[:-1])
+            room = self.width - cells(start) if self.interactive else 0
+            lines = wrap(row[-1], room) if room > 0 else [padded[-1]]
+            for text in lines:
+                self.line((start + text).rstrip())
+                start = " " * cells(start)
 
 
 def plain(text: str) -> str:
@@ -99,6 +107,18 @@ def fit(text: str, width: int) -> str:
     return kept.rstrip() + "…" if width > 0 else ""
 
 
+def wrap(text: str, width: int) -> list[str]:
+    """Text in lines of at most that width, broken between words; a word that is longer has its own line."""
+    lines = [""]
+    for word in text.split(" "):
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if lines[-1] and cells(longer) > width:
+            lines.append(word)
+        else:
+            lines[-1] = longer
+    return lines
+
+
 def pad(text: str, width: int, *, right: bool = False) -> str:
     """Text filled up with spaces to a width."""
     space = " " * max(0, width - cells(text))
@@ -108,3 +128,8 @@ def pad(text: str, width: int, *, right: bool = False) -> str:
 def count(number: float) -> str:
     """A number of tokens or entries as a person writes it: `12,345`."""
     return f"{number:,.0f}"
+
+
+def counted(number: float, name: str, names: str | None = None) -> str:
+    """So many things: `1 entry`, `2 entries`."""
+    return f"{count(number)} {name if number == 1 else names or f'{name}s'}"

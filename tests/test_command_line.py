@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -132,6 +133,12 @@ def test_usage_knows_the_window_of_a_custom_model(tmp_path: Path) -> None:
     assert "%" in run("usage", SESSION, environ=environ).stdout
 
 
+def test_one_entry_is_not_told_as_several(tmp_path: Path) -> None:
+    path = session_file(tmp_path, message("a", None, "hi"))
+    assert "(1 entry)" in run("check", path).stdout
+    assert "1 message, 0 tool calls" in run("usage", path).stdout
+
+
 def test_usage_without_a_known_window_still_says_how_long_the_context_is(tmp_path: Path) -> None:
     usage = answer("usage", SESSION, environ={"PI_CODING_AGENT_DIR": str(tmp_path)})
     assert usage["contextUsage"] == {}
@@ -202,6 +209,40 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
         )
     assert done.stderr == b""
     assert done.returncode == 141
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device that is always full")
+@pytest.mark.parametrize("command", ["check", "tree", "demo"])
+def test_output_that_cannot_be_written_is_an_error_in_one_sentence(command: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "pi_ls", command, *([] if command == "demo" else [SESSION])],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            encoding="utf-8",
+            timeout=60,
+        )
+    assert re.fullmatch("pi-ls: .*No space left on device\n", done.stderr)
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("command", ["check", "tree", "usage", "inspect"])
+def test_the_name_of_a_file_cannot_command_the_terminal(command: str) -> None:
+    done = run(command, "a\x1b[31mred\nb.jsonl")
+    assert len((done.stdout + done.stderr).splitlines()) == 1
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a pseudo-terminal")
+def test_a_server_that_was_started_by_hand_says_whom_it_waits_for() -> None:
+    ours, its = os.openpty()
+    with os.fdopen(ours, "wb", buffering=0) as keyboard, os.fdopen(its, "rb") as terminal:
+        keyboard.write(b"\x04")  # the end of the input
+        done = subprocess.run(
+            [sys.executable, "-m", "pi_ls"], stdin=terminal, capture_output=True, text=True, timeout=60
+        )
+    assert re.fullmatch("pi-ls: .* editor .*\n", done.stderr)
+    assert done.stdout == ""
 
 
 def test_wrong_arguments_exit_with_2_and_nothing_on_standard_output() -> None:

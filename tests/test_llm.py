@@ -394,6 +394,13 @@ async def test_a_model_nobody_can_reach_says_why() -> None:
     assert failed.message.endswith("There is no way to reach odd/m")
 
 
+async def test_a_model_without_a_name_for_the_library_says_so() -> None:
+    failed = await failure(LitellmModel(ModelInfo(provider="odd", id="m")))
+
+    assert "odd/m" in failed.message
+    assert "litellm_model" in failed.message
+
+
 @pytest.mark.parametrize("make", MODELS)
 async def test_the_time_to_wait_is_read_from_the_answer(provider: Provider, make: MakeModel) -> None:
     provider.script = [error(429, "slow down", retry_after="7")]

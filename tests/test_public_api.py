@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,25 @@ def test_type_checkers_see_the_same_names() -> None:
         alias.name for node in imports if (node.module or "").startswith("pi_ls.") for alias in node.names
     }
     assert typed == set(pi_ls.__all__) - {"__version__"}
+
+
+def test_type_checkers_know_a_name_that_is_none(tmp_path: Path) -> None:
+    file = tmp_path / "library_user.py"
+    file.write_text("from pi_ls import compact, compakt\n\nprint(compact, compakt)\n", encoding="utf-8")
+    checker = [sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable, "--outputjson"]
+    checked = subprocess.run([*checker, file], capture_output=True, encoding="utf-8", cwd=tmp_path)
+    found = [one["message"] for one in json.loads(checked.stdout)["generalDiagnostics"]]
+    assert [message for message in found if "unknown import symbol" in message] == [
+        '"compakt" is unknown import symbol'
+    ]
+
+
+def test_the_example_of_the_package_s_own_help_runs(tmp_path: Path) -> None:
+    sessions.write(tmp_path / "session.jsonl", sessions.two_long_turns(120_000))
+    lines = (pi_ls.__doc__ or "").splitlines()
+    example = "\n".join(line[4:] for line in lines if line.startswith("    "))
+    assert "prepare_compaction(" in example
+    subprocess.run([sys.executable, "-c", example], cwd=tmp_path, check=True)
 
 
 def test_importing_the_package_loads_nothing() -> None:

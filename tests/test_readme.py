@@ -141,6 +141,15 @@ def test_the_python_of_the_readme_runs(source: str, folder: Path) -> None:
     assert run(folder, "-W", "error", "-c", source)
 
 
+def test_make_by_itself_lists_what_can_be_made() -> None:
+    phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert phony is not None
+    told = subprocess.run(
+        ["make", "help"], cwd=ROOT, capture_output=True, encoding="utf-8", check=True
+    ).stdout
+    assert [line.split()[:2] for line in told.splitlines()] == [["make", name] for name in phony[1].split()]
+
+
 def test_the_make_targets_of_the_documents_exist() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     contributing = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")

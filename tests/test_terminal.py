@@ -8,7 +8,7 @@ import pytest
 
 from pi_ls.core.jsonvalues import Json
 from pi_ls.render import meter, tree_lines
-from pi_ls.terminal import BOLD, Terminal, cells, fit, pad, plain
+from pi_ls.terminal import BOLD, Terminal, cells, counted, fit, pad, plain, wrap
 
 
 class Screen(io.StringIO):
@@ -60,6 +60,29 @@ def test_columns_line_up() -> None:
     Terminal(screen, {}).table([("a", "日本"), ("bbb", "c")], right=(0,), indent=1)
     assert screen.getvalue() == "   a  日本\n bbb  c\n"
     assert pad("日本", 5) == "日本 "
+
+
+def test_a_last_column_that_is_too_long_goes_on_below_itself_on_a_terminal_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "12")
+    for stream, told in (
+        (Screen(), "  a  not so\n     short\n"),
+        (io.StringIO(), "  a  not so short\n"),
+    ):
+        Terminal(stream, {}).table([("a", "not so short")])
+        assert stream.getvalue() == told
+
+
+def test_a_text_is_broken_between_words_by_what_they_take_on_the_screen() -> None:
+    assert wrap("日本 ab c", 6) == ["日本", "ab c"]
+    assert wrap("a /very/long/name b", 5) == ["a", "/very/long/name", "b"]
+    assert wrap("", 5) == [""]
+
+
+def test_one_thing_is_not_told_as_several() -> None:
+    assert [counted(number, "call") for number in (0, 1, 2_000)] == ["0 calls", "1 call", "2,000 calls"]
+    assert [counted(number, "entry", "entries") for number in (1, 2)] == ["1 entry", "2 entries"]
 
 
 def usage(percent: float | None) -> Json:

@@ -12,7 +12,7 @@ from pathlib import Path
 from pi_ls.core.jsonvalues import Json
 from pi_ls.demo.stage import Stage, Story, model_name, play, scratch, write_json
 from pi_ls.render import tree_lines
-from pi_ls.terminal import MAGENTA, Terminal, count, fit, plain
+from pi_ls.terminal import MAGENTA, Terminal, count, counted, fit, plain
 
 SESSION = Path(__file__).parents[1] / "demo_session.jsonl"
 READY, IDEA = "ready to merge", "dead end: localtime"
@@ -198,7 +198,7 @@ def _told(method: str, params: Json) -> str | None:
 
 
 def _entries(ids: list[str]) -> str:
-    return f"{count(len(ids))} {'entry' if len(ids) == 1 else 'entries'}"
+    return counted(len(ids), "entry", "entries")
 
 
 def _names(paths: list[str]) -> str:

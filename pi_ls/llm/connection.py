@@ -39,6 +39,10 @@ class Connection:
         """Raises ProviderError where no request can be made to this model."""
         if self.info.unsupported:
             raise self.failure(self.info.unsupported, retryable=False)
+        if not self.info.litellm_model:
+            raise self.failure(
+                "its ModelInfo does not say what litellm calls it (litellm_model)", retryable=False
+            )
 
     async def chunks(self, litellm: Any, messages: Sequence[Json], **more: Any) -> AsyncGenerator[Any, None]:
         """The answer's chunks as litellm gives them; `more` are litellm's arguments for this request.

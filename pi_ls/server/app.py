@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 from collections.abc import Callable, Sequence
 from io import RawIOBase
 from pathlib import Path
@@ -29,7 +28,7 @@ from pi_ls.secrets import redacted, without_secrets
 from pi_ls.server.backend import EnvironmentOptions
 from pi_ls.server.buffers import SavedTexts
 from pi_ls.server.commands import COMMANDS, run_command
-from pi_ls.server.lifecycle import leave_by_force, watch_process
+from pi_ls.server.lifecycle import ending_signals, leave_by_force, watch_process
 from pi_ls.server.notifications import Notifier
 from pi_ls.server.progress import LOADING_DELAY_S, work_done
 from pi_ls.server.protocol import (
@@ -95,7 +94,7 @@ class Server(LanguageServer):
             on_end=lambda: _call(loop, self._connection_lost),
             wait_for_room=writer.wait_for_room,
         )
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ending_signals():
             with contextlib.suppress(NotImplementedError, RuntimeError):  # Windows; not the main thread
                 loop.add_signal_handler(number, self.end, 128 + number)
         code = await self._ended

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -86,11 +87,23 @@ async def _poll(pid: int, on_death: Callable[[], None]) -> None:
 def _alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):  # or a number that no process can have
         return False
     except OSError:
         return True  # it is somebody else's
     return True
+
+
+def ending_signals() -> list[signal.Signals]:
+    """The signals that end the server in good order, with all it has started.
+
+    A terminal that is closed hangs up on what runs in it, the editor's server included. One that was started
+    to survive that (`nohup`) does.
+    """
+    signals = [signal.SIGTERM, signal.SIGINT]
+    if sys.platform != "win32" and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signals.append(signal.SIGHUP)
+    return signals
 
 
 def leave_by_force(exit_code: int) -> None:

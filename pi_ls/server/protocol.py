@@ -296,13 +296,18 @@ def parse_arguments(command: str, arguments: Any, kind: type[A]) -> A:
 
 def _invalid_argument(command: str, reason: str, kind: type[Arguments]) -> InvalidParams:
     known = [field.encode_name for field in msgspec.structs.fields(kind)]
+    inside = match["path"] if (match := _PATH.search(reason)) else None
     if match := _UNKNOWN_FIELD.search(reason):
-        sentence = f"{command} has no argument “{match['field']}”; it takes {', '.join(known)}"
-        return InvalidParams(sentence, path=match["field"])
+        name = match["field"]
+        if inside:
+            return InvalidParams(f"{command}: “{inside}” has no “{name}”", path=f"{inside}.{name}")
+        return InvalidParams(f"{command} has no argument “{name}”; it takes {', '.join(known)}", path=name)
     if match := _MISSING_FIELD.search(reason):
-        return InvalidParams(f"{command} needs the argument “{match['field']}”", path=match["field"])
-    match = _PATH.search(reason)
-    path = match["path"] if match else "arguments"
+        name = match["field"]
+        if inside:
+            return InvalidParams(f"{command}: “{inside}” needs “{name}”", path=f"{inside}.{name}")
+        return InvalidParams(f"{command} needs the argument “{name}”", path=name)
+    path = inside or "arguments"
     return InvalidParams(f"{command}: “{path}” is wrong: {_in_words(_PATH.sub('', reason))}", path=path)
 
 

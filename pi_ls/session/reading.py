@@ -148,10 +148,15 @@ def totals_told(totals: Totals) -> Json:
 
 
 def tree_page(session: AgentSession, **arguments: Any) -> Json:
-    """A page of the tree (`pi.getTree`). Raises EntryNotFound for an unknown `root_id`."""
-    root_id = arguments.get("root_id")
+    """A page of the tree (`pi.getTree`).
+
+    Raises EntryNotFound for an unknown `root_id`, InvalidParams for a cursor this server did not give.
+    """
+    root_id, cursor = arguments.get("root_id"), arguments.get("cursor")
     if root_id is not None:
         session.entry(root_id)
+    if cursor is not None and cursor not in session.tree:
+        raise _foreign_cursor()
     page: Json = msgspec.to_builtins(outline(session.tree, session.counter, **arguments))
     return page
 
@@ -208,8 +213,12 @@ def _offset(cursor: str | None) -> int:
     if cursor is None:
         return 0
     if not cursor.isascii() or not cursor.isdigit():
-        raise InvalidParams("cursor is not one this server gave", path="cursor")
+        raise _foreign_cursor()
     return int(cursor)
+
+
+def _foreign_cursor() -> InvalidParams:
+    return InvalidParams("cursor is not one this server gave", path="cursor")
 
 
 def _told_message(one: ContextMessage) -> Json:

@@ -221,7 +221,14 @@ async def by_closing(server: RawServer) -> None:
     server.close()
 
 
-@pytest.mark.parametrize(("end", "code"), [(politely, 0), (at_once, 1), (by_closing, 1)])
+async def by_hanging_up(server: RawServer) -> None:
+    server.process.send_signal(signal.SIGHUP)
+
+
+ENDINGS = [(politely, 0), (at_once, 1), (by_closing, 1), (by_hanging_up, 128 + signal.SIGHUP)]
+
+
+@pytest.mark.parametrize(("end", "code"), ENDINGS)
 async def test_leaving_while_a_command_runs_ends_it_and_keeps_every_entry(
     home: Home, server: RawServer, model: Model, end: Ending, code: int
 ):

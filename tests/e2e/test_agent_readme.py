@@ -39,10 +39,10 @@ def run(home: Home, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_the_script_prompts_the_agent_and_prints_what_it_says(home: Home, provider: ProviderProcess) -> None:
     wanted = Call("c1", "write", '{"path": "hello.txt", "content": "hello"}')
-    provider.queue(Reply(text="Writing it. ", calls=[wanted], finish="tool_calls"), Reply(text="Done: 你好."))
+    provider.queue(Reply(text="Writing it.", calls=[wanted], finish="tool_calls"), Reply(text="Done: 你好."))
     done = run(home, "write hello.txt")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "Writing it. Done: 你好."
+    assert done.stdout == "Writing it.\nDone: 你好.\n"
     assert (home.folder / "hello.txt").read_text() == "hello"
     [file] = home.sessions().glob("*.jsonl")
     assert len(sessions.read(file)) >= 5

@@ -127,6 +127,14 @@ async def test_an_editor_that_is_dead_already_is_not_waited_for(start: Start, ho
     assert b"processId" in await server.stderr
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="there the end of standard input has to do")
+async def test_an_editor_with_a_number_that_no_process_has_is_not_waited_for(start: Start, home: Home):
+    server = await start()
+    server.begin("initialize", {"processId": 2**70, "capabilities": {}, **home.params()})
+    assert await server.code() == 1
+    assert b"processId" in await server.stderr
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 async def test_a_signal_closes_sessions_and_ends_it(start: Start, home: Home):
     file = home.add_long()
@@ -136,6 +144,16 @@ async def test_a_signal_closes_sessions_and_ends_it(start: Start, home: Home):
     server.process.terminate()
     assert await server.code() == 128 + signal.SIGTERM
     assert sessions.read(file)[-1]["customType"] == "pi_ls.leaf", "where the leaf was is written down"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+async def test_one_that_was_started_to_survive_its_terminal_does(start: Start, home: Home):
+    server = await start("nohup", *SERVER)
+    await server.initialize(home.params())
+    server.process.send_signal(signal.SIGHUP)
+    assert (await server.result("pi.listSessions"))["sessions"] == []
+    await server.shutdown()
+    assert await server.code() == 0
 
 
 async def test_it_goes_in_the_middle_of_a_compaction_and_closes_the_connection(
