@@ -38,6 +38,17 @@ def effective(settings: CompactionSettings, window: int) -> CompactionSettings:
     return msgspec.structs.replace(settings, reserve_tokens=window // 2)
 
 
+def kept_within(settings: CompactionSettings, window: int) -> CompactionSettings:
+    """The settings for a window whose threshold is reached before there is more than what they keep.
+
+    Nothing could be compacted then until the window overflows: half of what fits below the threshold is kept.
+    """
+    room = window - effective(settings, window).reserve_tokens
+    if settings.keep_recent_tokens < room:
+        return settings
+    return msgspec.structs.replace(settings, keep_recent_tokens=room // 2)
+
+
 def overflow_due(
     answer: AssistantMessage, window: int, *, same_model: bool, known: bool | None = None
 ) -> Due | None:

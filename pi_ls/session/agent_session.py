@@ -47,6 +47,7 @@ from pi_ls.core.messages import Message, UserMessage
 from pi_ls.core.options import CompactionSettings
 from pi_ls.core.tokens import CountText, TokenCounter, estimate_tokens
 from pi_ls.core.tree import SessionTree, TreeProblem
+from pi_ls.core.triggers import kept_within
 from pi_ls.llm import text_counter
 from pi_ls.models import OFFLINE, ModelInfo
 from pi_ls.secrets import without_secrets
@@ -268,8 +269,10 @@ class AgentSession:
         return reading.state(self)
 
     def compaction_settings(self) -> CompactionSettings:
-        """The settings a compaction would go by now. Raises InvalidSettings."""
-        return self.environment.settings.compaction(self._ref())
+        """The settings a compaction would go by now, for the window of the model. Raises InvalidSettings."""
+        settings = self.environment.settings.compaction(self._ref())
+        window = self.model.context_window if self.model is not None else None
+        return settings if window is None else kept_within(settings, window)
 
     @property
     def auto_compaction_enabled(self) -> bool:
@@ -796,16 +799,23 @@ class AgentSession:
         if window is None:
             return
         try:
-            reserve = self.compaction_settings().reserve_tokens
+            wanted = self.environment.settings.compaction(self._ref())
         except InvalidSettings as error:
             self._note_override(error)
-        else:
-            if reserve >= window:
-                self._note(
-                    "reserveTooLarge",
-                    f"compaction.reserveTokens ({reserve}) is not below the context window of "
-                    f"{self.model.ref} ({window}); half the window is used instead",
-                )
+            return
+        if wanted.reserve_tokens >= window:
+            self._note(
+                "reserveTooLarge",
+                f"compaction.reserveTokens ({wanted.reserve_tokens}) is not below the context window of "
+                f"{self.model.ref} ({window}); half the window is used instead",
+            )
+        kept = kept_within(wanted, window).keep_recent_tokens
+        if kept != wanted.keep_recent_tokens:
+            self._note(
+                "keepTooLarge",
+                f"compaction.keepRecentTokens ({wanted.keep_recent_tokens}) leaves nothing to compact in the "
+                f"context window of {self.model.ref} ({window}); {kept} is used instead",
+            )
 
     def _note_override(self, error: InvalidSettings) -> None:
         """Tell of a wrong value for the model in use; an ordinary one was told when it was read."""

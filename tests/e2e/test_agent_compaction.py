@@ -170,6 +170,21 @@ async def test_a_reserve_that_is_no_smaller_than_the_window_leaves_half_of_it(
     assert problems == ["reserveTooLarge"]
 
 
+@pytest.mark.parametrize(("model", "window"), [("m8", 8_192), ("m16", 16_384)])
+async def test_in_a_small_window_less_is_kept_so_that_there_is_something_to_compact(
+    colleague: Colleague, model: str, window: int
+):
+    settings = {"defaultProvider": "fake", "defaultModel": model}
+    await colleague.open([sessions.header()], settings)
+    for number in range(1, 9):
+        colleague.model.default = says(total=number * window // 12)
+        await colleague.say(sessions.filler(window * 4 // 12))
+    [compaction] = colleague.named("compaction_end")
+    assert compaction["result"]["tokensBefore"] == 7 * window // 12
+    [problem] = [one for one in colleague.named("session_problem") if one["kind"] == "keepTooLarge"]
+    assert f"{window // 4} is used instead" in problem["message"]
+
+
 async def test_a_smaller_model_is_checked_against_before_anything_is_sent(colleague: Colleague):
     lines = [*sessions.grown_in_a_large_window(), sessions.model_change("k2", "z", "fake", "m200")]
     await colleague.open(lines, {"compaction": {"pruning": {"enabled": False}}})
