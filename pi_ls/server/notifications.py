@@ -8,7 +8,7 @@ follows at once after it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from pi_ls.core.events import ContextUsage, Event, SessionClosed, SettingsProblem, name_of, params_of
@@ -75,7 +75,8 @@ class Notifier:
     def push(self, workspace: str | None, session_id: str | None, event: Event) -> None:
         """Push one event of a session, or of a workspace as such (no session id).
 
-        A settings problem is told once for each workspace, however often its files are read.
+        A settings problem is told once for each workspace, however often its files are read, until it is
+        mended.
         """
         name = name_of(event)
         if self._held is not None:
@@ -90,6 +91,11 @@ class Notifier:
         self._tell_person(event)
         if self._wanted is None or name in self._wanted:
             self._send(_message(name, workspace, session_id, params_of(event)))
+
+    def forget_mended(self, workspace: str, problems: Iterable[SettingsProblem]) -> None:
+        """Of a workspace's settings these are the problems now: any other that comes back is told again."""
+        left = {(workspace, one.file, one.key, one.message) for one in problems}
+        self._told_settings = {one for one in self._told_settings if one[0] != workspace or one in left}
 
 
 class Channel:

@@ -38,6 +38,8 @@ SETTLING_INTERVAL_S: Final = 0.4
 """For a while after a session was opened, while the system's watching is only being set up."""
 SETTINGS_INTERVAL_S: Final = 2.0
 """How often the settings files are looked at (a stat each)."""
+SETTINGS_SETTLE_S: Final = 0.1
+"""How long a file that has changed is left to whoever is still writing it."""
 
 
 class Folder:
@@ -235,6 +237,7 @@ class Workspaces:
             for folder in self.folders:
                 if folder.environment is not None and folder.environment.changed():
                     try:
+                        await asyncio.sleep(SETTINGS_SETTLE_S)
                         await self.reload(folder)
                     except PiError as error:
                         logger.warning("Reading the settings again failed: %s", error)
@@ -277,10 +280,18 @@ class Workspaces:
             await opened.session.settings_changed()
 
     def _tell_problems(self, folder: Folder, environment: Environment) -> None:
-        for problem in environment.problems:
-            line = msgspec.UNSET if problem.line is None else problem.line
-            event = SettingsProblem(file=problem.file, key=problem.key, message=problem.message, line=line)
-            self._push(folder, event)
+        problems = [
+            SettingsProblem(
+                file=problem.file,
+                key=problem.key,
+                message=problem.message,
+                line=msgspec.UNSET if problem.line is None else problem.line,
+            )
+            for problem in environment.problems
+        ]
+        self._notifier.forget_mended(folder.uri, problems)
+        for problem in problems:
+            self._push(folder, problem)
 
     def _push(self, folder: Folder, event: Event) -> None:
         """Tell something about a folder as such, to the client and to hooks."""

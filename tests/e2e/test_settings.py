@@ -111,6 +111,13 @@ async def test_other_files_of_the_user_that_are_broken_are_told_too(serve: Serve
         str(keys),
     }
     assert len(told(server, models)) == 1, "told once"
+    broken = models.read_text()
+    models.write_text("{}")
+    await server.result("pi.reloadSettings")
+    models.write_text(broken)
+    await server.result("pi.reloadSettings")
+    assert len(told(server, models)) == 2, "mended, and broken again"
+    assert len(told(server, keys)) == 1
     assert "sk-secret" not in json.dumps(server.messages)
 
 
