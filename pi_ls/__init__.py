@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pi_ls.core.context import SessionContext, build_session_context, estimate_context_tokens
     from pi_ls.core.entries import Entry, Header
     from pi_ls.core.errors import PiError
+    from pi_ls.core.messages import AssistantMessage, Message, ToolResultMessage, Usage, UserMessage
     from pi_ls.core.options import BranchSummarySettings, CompactionSettings, RetrySettings
     from pi_ls.core.tokens import TokenCounter, estimate_tokens
     from pi_ls.core.transcript import serialize_conversation
@@ -63,6 +64,7 @@ _HOME = {
     "core.context": ("SessionContext", "build_session_context", "estimate_context_tokens"),
     "core.entries": ("Entry", "Header"),
     "core.errors": ("PiError",),
+    "core.messages": ("AssistantMessage", "Message", "ToolResultMessage", "Usage", "UserMessage"),
     "core.options": ("BranchSummarySettings", "CompactionSettings", "RetrySettings"),
     "core.tokens": ("TokenCounter", "estimate_tokens"),
     "core.transcript": ("serialize_conversation",),
@@ -86,6 +88,7 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 __all__ = [
+    "AssistantMessage",
     "BranchSummaryResult",
     "BranchSummarySettings",
     "CompactionPreparation",
@@ -100,6 +103,7 @@ __all__ = [
     "HookContext",
     "LitellmModel",
     "LoadedSession",
+    "Message",
     "Model",
     "ModelInfo",
     "PiError",
@@ -111,7 +115,10 @@ __all__ = [
     "Signal",
     "Summarizers",
     "TokenCounter",
+    "ToolResultMessage",
     "TreePreparation",
+    "Usage",
+    "UserMessage",
     "__version__",
     "build_session_context",
     "collect_entries_for_branch_summary",

@@ -17,6 +17,7 @@ import pytest
 from pi_ls.core.jsonvalues import is_object
 from pi_ls.hooks import HOOKS
 from pi_ls.hooks.catalogue import EVENT_HOOKS
+from pi_ls.models import Credentials, ModelCatalogue
 from pi_ls.server import protocol
 from pi_ls.server.commands import COMMANDS
 from pi_ls.settings import Settings
@@ -156,3 +157,19 @@ def test_the_make_targets_of_the_documents_exist() -> None:
     named = set(re.findall(r"^ {4}(?:ARGS=\S+.* )?make ([a-z]+)", README + contributing, re.MULTILINE))
     assert named
     assert named <= targets
+
+
+def test_the_models_of_the_readme_are_found_and_chosen(tmp_path: Path) -> None:
+    settings, models = blocks("json")
+    (tmp_path / "settings.json").write_text(settings)
+    (tmp_path / "models.json").write_text(models)
+    assert Settings.load(tmp_path, None).default_model == ("anthropic", "claude-sonnet-4-5")
+    catalogue = ModelCatalogue(tmp_path)
+    assert catalogue.problems == []
+    known = catalogue.find("anthropic", "claude-sonnet-4-5")
+    assert known is not None
+    assert known.context_window
+    own = catalogue.find("ollama", "qwen3-coder:30b")
+    assert own is not None
+    assert (own.context_window, own.base_url) == (40_960, "http://localhost:11434/v1")
+    assert Credentials(tmp_path, {}).available("ollama")
