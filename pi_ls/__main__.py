@@ -77,6 +77,10 @@ def _speak(arguments: argparse.Namespace) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="replace")
+    if sys.stdout is None:  # what a closed descriptor is to Python
+        if sys.stderr is not None:
+            sys.stderr.write("pi-ls: standard output is closed; there is nowhere to write to\n")
+        return EXIT_FAILED
     terminal = Terminal(sys.stdout)
     try:
         code = _run(arguments, terminal)

@@ -226,6 +226,15 @@ def test_output_that_cannot_be_written_is_an_error_in_one_sentence(command: str)
     assert done.returncode == 1
 
 
+@pytest.mark.parametrize("command", ["check", "tree", "demo"])
+def test_without_an_output_nothing_is_done_and_that_is_said(command: str) -> None:
+    words = [sys.executable, "-m", "pi_ls", command, *([] if command == "demo" else [SESSION])]
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *words]
+    done = subprocess.run(closed, stderr=subprocess.PIPE, encoding="utf-8", timeout=60)
+    assert done.stderr == "pi-ls: standard output is closed; there is nowhere to write to\n"
+    assert done.returncode == 1
+
+
 @pytest.mark.parametrize("command", ["check", "tree", "usage", "inspect"])
 def test_the_name_of_a_file_cannot_command_the_terminal(command: str) -> None:
     done = run(command, "a\x1b[31mred\nb.jsonl")

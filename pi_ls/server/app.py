@@ -245,7 +245,9 @@ class Server(LanguageServer):
     def _tell_person(self, event: Event) -> None:
         """Show what a person must know; the rest of the problems goes to the log."""
         if isinstance(event, ExtensionFailed):
-            self.log(f"{event.extension}: {event.error}", types.MessageType.Warning)
+            placed = event.error.startswith(event.extension)  # with the line in it
+            said = event.error if placed else f"{event.extension}: {event.error}"
+            self.log(said, types.MessageType.Warning)
         if not isinstance(event, SessionProblem | SettingsProblem):
             return
         if isinstance(event, SessionProblem) and event.kind in _MUST_ACT:

@@ -65,6 +65,15 @@ IMPORT = "from pi_ls import hookimpl\nimport asyncio, os, subprocess, sys\n@hook
 HOOK = IMPORT + "async def session_before_compact(preparation):\n    "
 
 
+async def test_a_file_that_cannot_be_loaded_is_named_once_in_the_log(desk: Desk):
+    file = extend(desk, "def f(:")
+    await desk.open(sessions.two_long_turns(120_000))
+    await desk.until_told("extension_error", hook="load")
+    logged = [one["message"] for one in desk.server.named("window/logMessage") if str(file) in one["message"]]
+    assert [one.partition(": ")[0] for one in logged] == [f"{file}:1"]
+    assert logged[0].count(str(file)) == 1
+
+
 @pytest.mark.parametrize(
     "body",
     ["raise ValueError('no')", "return 5", 'return {"compaction": {"summary": 7, "firstKeptEntryId": "u2"}}'],
