@@ -130,7 +130,9 @@ async def test_an_extension_that_asks_for_a_compaction_during_one_gets_none_besi
     await colleague.open(sessions.two_long_turns(120_000))
     await colleague.run("pi.compact")
     await colleague.server.until(lambda: len(colleague.named("compaction_end")) == 2, 20)
-    await until_there(record)
+    async with asyncio.timeout(20):
+        while not record.exists() or not record.read_text().endswith("\n"):  # it is being written
+            await asyncio.sleep(0.01)
     assert record.read_text() == "Already compacted\n"
     assert len(colleague.entries("compaction")) == 1
     first, second = colleague.named("compaction_end")
