@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -24,15 +23,6 @@ async def {hook}(preparation):
     return {answer}
 """
 COMPACTION = '{"compaction": {"summary": "MINE", "firstKeptEntryId": "u2"}}'
-
-
-@pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    bench = Bench(tmp_path)
-    yield bench
-    if bench.session is not None:
-        await bench.session.close()
-        await bench.session.environment.hooks.close()
 
 
 def wait_in(bench: Bench, hook: str, answer: str) -> Path:
