@@ -49,7 +49,8 @@ lint: setup ## formatting, lint rules, types, and who may import whom
 	$(RUN) -m ruff check .
 	$(RUN) -m basedpyright
 	$(RUN) -c 'from importlinter.cli import lint_imports_command as run; run()'
-	@! grep -nE '://|^ *--(index|extra|find|trusted)' requirements.txt requirements-dev.txt || \
+	@! grep -nE '://|^ *--(index|extra|find|trusted)' requirements.txt requirements-dev.txt \
+		editors/*/package-lock.json editors/*/*/package-lock.json || \
 		{ echo "the lock files must name no host" >&2; exit 1; }
 
 format: setup ## put the code into its format
